@@ -1,0 +1,1 @@
+//! Kubernetes' own kinds as data: names, schemas, columns, checks; pure

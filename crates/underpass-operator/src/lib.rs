@@ -1,0 +1,1 @@
+//! The one reconcile loop: observe, plan, apply

@@ -1,0 +1,1 @@
+//! What should exist, decided from what was observed: pure, deterministic, with reasons

@@ -1,0 +1,1 @@
+//! Our kinds: spec, status, defaults, validation, CRD manifests; pure

@@ -1,0 +1,1 @@
+//! For tests only: a running underpass, kubectl, scratch folders
