@@ -1,1 +1,42 @@
-//! Kubernetes' API over a store
+//! Kubernetes' API over a store: discovery, reading, the four patches, watches, definitions at run time, garbage collection.
+//!
+//! A request goes `listen` (TLS, limits, who is it) -> `serve` (what is asked) -> `request`, `registry` (of which resource) ->
+//! `read` | `watch` | `write` | `patch` | `delete` (do it) -> `api::commit` (the one way into the store). Beside it run the
+//! parts that Kubernetes' controller manager has and an API server alone would lack: `definitions`, `namespaces`, `collector`.
+
+mod accept;
+mod api;
+mod audit;
+mod auth;
+mod body;
+mod collector;
+mod decode;
+mod definitions;
+mod delete;
+mod discovery;
+mod identity;
+mod jsonpath;
+pub mod kubeconfig;
+mod limits;
+mod listen;
+mod metadata;
+mod metrics;
+mod namespaces;
+mod object;
+mod openapi;
+mod patch;
+mod private_file;
+mod read;
+mod registry;
+mod request;
+mod reviews;
+mod scale;
+mod selector;
+mod serve;
+mod server;
+mod status;
+mod table;
+mod watch;
+mod write;
+
+pub use server::{Config, RunError, Server, StartError};

@@ -1,0 +1,163 @@
+//! Request bodies: JSON or YAML into a JSON value, remembering which keys stood there twice.
+//!
+//! Kubernetes takes the last of two equal keys and, asked to be strict, refuses them; a plain `serde_json::Value` would forget.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::options::DuplicateKeyPolicy;
+
+use crate::status::ApiError;
+
+pub(crate) struct Decoded {
+    pub(crate) value: Value,
+    /// As strict decoding words them: `duplicate field "spec.replicas"`.
+    pub(crate) duplicates: Vec<String>,
+}
+
+pub(crate) fn json(body: &[u8]) -> Result<Decoded, ApiError> {
+    let duplicates = RefCell::new(Vec::new());
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let value = Node { path: "", duplicates: &duplicates }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|e| ApiError::bad_request(format!("the body is not valid JSON: {e}")))?;
+    Ok(Decoded { value, duplicates: duplicates.into_inner() })
+}
+
+pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, ApiError> {
+    let text = std::str::from_utf8(body).map_err(|_| ApiError::bad_request("the body is not UTF-8"))?;
+    let value = parse_yaml(text, DuplicateKeyPolicy::LastWins)
+        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+    // Only the first duplicate is known from the strict parse; it is enough to refuse with.
+    let duplicates = match parse_yaml(text, DuplicateKeyPolicy::Error) {
+        Ok(_) => Vec::new(),
+        Err(error) => vec![duplicate_sentence(text, &error)],
+    };
+    Ok(Decoded { value, duplicates })
+}
+
+fn parse_yaml(text: &str, policy: DuplicateKeyPolicy) -> Result<Value, serde_saphyr::Error> {
+    let options = serde_saphyr::options! { duplicate_keys: policy };
+    serde_saphyr::from_str_with_options(text, options)
+}
+
+/// Names the line and the key, as Kubernetes' YAML reader does.
+fn duplicate_sentence(text: &str, error: &serde_saphyr::Error) -> String {
+    let Some(location) = error.location() else { return error.to_string() };
+    let line = location.line();
+    let key = text.lines().nth(usize::try_from(line).unwrap_or(1).saturating_sub(1)).unwrap_or_default();
+    let key = key.trim().trim_start_matches("- ").split(':').next().unwrap_or_default().trim_matches('"');
+    format!("line {line}: key {key:?} already set in map")
+}
+
+/// Builds one value and notes duplicate keys below it.
+struct Node<'a> {
+    path: &'a str,
+    duplicates: &'a RefCell<Vec<String>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
+        Ok(Value::Bool(v))
+    }
+
+    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
+        Ok(Value::Number(v.into()))
+    }
+
+    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
+        Ok(Value::Number(v.into()))
+    }
+
+    fn visit_f64<E>(self, v: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(v).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: Error>(self, v: &str) -> Result<Value, E> {
+        Ok(Value::String(v.to_owned()))
+    }
+
+    fn visit_string<E>(self, v: String) -> Result<Value, E> {
+        Ok(Value::String(v))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        Value::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let path = format!("{}[{}]", self.path, list.len());
+            match items.next_element_seed(Node { path: &path, duplicates: self.duplicates })? {
+                Some(item) => list.push(item),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
+            let value = entries.next_value_seed(Node { path: &path, duplicates: self.duplicates })?;
+            if map.insert(key, value).is_some() {
+                self.duplicates.borrow_mut().push(format!("duplicate field {path:?}"));
+            }
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_last_of_two_equal_keys_wins_and_is_noted() {
+        let decoded = json(br#"{"spec":{"replicas":2,"list":[{"a":1,"a":2}],"replicas":3}}"#).unwrap();
+        assert_eq!(decoded.value, json!({ "spec": { "replicas": 3, "list": [{ "a": 2 }] } }));
+        assert_eq!(decoded.duplicates, [r#"duplicate field "spec.list[0].a""#, r#"duplicate field "spec.replicas""#]);
+    }
+
+    #[test]
+    fn yaml_names_the_line_of_a_duplicate() {
+        let decoded = yaml(b"\na: 1\nspec:\n  foo: x\n  foo: y\n").unwrap();
+        assert_eq!(decoded.value["spec"]["foo"], "y");
+        assert_eq!(decoded.duplicates, ["line 5: key \"foo\" already set in map"]);
+    }
+
+    #[test]
+    fn trailing_bytes_and_broken_bodies_are_refused() {
+        assert!(json(b"{} x").is_err());
+        assert!(json(b"{").is_err());
+        assert!(yaml(b"a: [").is_err());
+    }
+}

@@ -1,0 +1,350 @@
+//! The life of a CustomResourceDefinition: its schemas are checked, its names are accepted, it is served, and its objects go
+//! before it goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use underpass_schema::{FieldError, Path, Schema};
+use underpass_store::At;
+
+use crate::api::{Api, now};
+use crate::collector::{own_write, target_of};
+use crate::decode::Decoded;
+use crate::delete::{DeleteOptions, Propagation};
+use crate::object::{self, Object};
+use crate::registry::{Registry, Resource};
+use crate::request::Target;
+use crate::status::ApiError;
+use crate::write::{Call, Proposal};
+
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+pub(crate) const KIND: &str = "CustomResourceDefinition";
+const BUCKET: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+const MANAGER: &str = "underpass-definitions";
+/// How soon a definition that waits for its objects' finalizers is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+pub(crate) struct Definitions {
+    api: Arc<Api>,
+    /// By definition: its versions as they were served last, and the revision since which they stand so.
+    served: BTreeMap<String, (Value, u64)>,
+    generation: u64,
+}
+
+/// The schemas of a definition, beyond what its own schema says.
+pub(crate) fn validate(definition: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    for (index, version) in versions.enumerate() {
+        let path = Path::from("spec").field("versions").index(index).field("schema").field("openAPIV3Schema");
+        match version.pointer("/schema/openAPIV3Schema") {
+            None => errors.push(FieldError::required(&path, "schemas are required")),
+            Some(written) => match Schema::parse(written, &path) {
+                Ok(schema) => errors.extend(schema.check_structural(&path)),
+                Err(found) => errors.extend(found),
+            },
+        }
+    }
+    errors
+}
+
+impl Definitions {
+    pub(crate) fn new(api: Arc<Api>) -> Self {
+        Self { api, served: BTreeMap::new(), generation: 0 }
+    }
+
+    /// Serves what is stored and makes the given definitions as they should be. Done before the server is ready.
+    pub(crate) async fn begin(&mut self, own: &[Value]) -> Result<(), ApiError> {
+        self.bring_up_to_date().await?;
+        for definition in own {
+            self.install(definition).await?;
+        }
+        self.bring_up_to_date().await.map(drop)
+    }
+
+    async fn install(&self, definition: &Value) -> Result<(), ApiError> {
+        let target = Target { name: object::name(definition).to_owned(), ..all() };
+        let call = self.call(&target)?;
+        let written = Decoded { value: definition.clone(), duplicates: Vec::new() };
+        let (wanted, _) = call.intake(written, crate::request::FieldValidation::Strict)?;
+        if self.api.store.get(BUCKET, &target.name).is_none() {
+            return call.insert(wanted, &own_write(MANAGER), true).await.map(drop);
+        }
+        let changed = call.change(&own_write(MANAGER), |live| {
+            let mut object = live.clone();
+            object["spec"] = wanted["spec"].clone();
+            Ok(Proposal::Update(object))
+        });
+        changed.await.map(drop)
+    }
+
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            if let Err(error) = self.follow(&stop).await {
+                tracing::warn!(%error, "following definitions failed; beginning anew");
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
+    }
+
+    async fn follow(&mut self, stop: &CancellationToken) -> Result<(), ApiError> {
+        let failed = |e: underpass_store::ReadError| ApiError::internal(e.to_string());
+        let mut changes = self.api.store.watch(BUCKET, self.api.store.revision()).map_err(failed)?;
+        let mut waiting = self.bring_up_to_date().await?;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                event = changes.next() => {
+                    event.map_err(failed)?;
+                    while changes.try_next().map_err(failed)?.is_some() {}
+                }
+                () = tokio::time::sleep(LOOK_AGAIN), if waiting => {}
+            }
+            waiting = self.bring_up_to_date().await?;
+        }
+    }
+
+    /// One pass over all definitions; true when one waits for its objects to go.
+    async fn bring_up_to_date(&mut self) -> Result<bool, ApiError> {
+        let mut waiting = false;
+        let mut taken = Names::default();
+        for definition in self.list()? {
+            let (status, finalizer) = (self.status_of(&definition, &mut taken), wants_finalizer(&definition));
+            self.write(&definition, status, finalizer).await?;
+        }
+        self.serve()?;
+        for definition in self.list()? {
+            if object::is_being_deleted(&definition) && object::finalizers(&definition).contains(&CLEANUP) {
+                waiting |= !self.empty(&definition).await?;
+            }
+        }
+        self.serve()?;
+        Ok(waiting)
+    }
+
+    /// Established ones first, then by age: who came first keeps its names.
+    fn list(&self) -> Result<Vec<Object>, ApiError> {
+        let listing = self.api.store.list(BUCKET, "", None, At::Now).map_err(|e| ApiError::internal(e.to_string()))?;
+        let mut entries = listing.entries;
+        entries.sort_by_key(|entry| entry.created);
+        let parsed = entries.iter().map(|e| serde_json::from_slice::<Object>(&e.value));
+        let mut definitions: Vec<Object> = parsed.collect::<Result<_, _>>().map_err(|e| ApiError::internal(e.to_string()))?;
+        definitions.sort_by_key(|d| !has_condition(d, "Established"));
+        Ok(definitions)
+    }
+
+    fn status_of(&self, definition: &Object, taken: &mut Names) -> Value {
+        let names = &definition["spec"]["names"];
+        let mut status = definition.get("status").cloned().unwrap_or_else(|| json!({}));
+        let clash = taken.clash(object::text(definition, "/spec/group"), names);
+        let established = clash.is_none() || has_condition(definition, "Established");
+        if clash.is_none() {
+            taken.take(object::text(definition, "/spec/group"), names);
+            status["acceptedNames"] = names.clone();
+        } else if status.get("acceptedNames").is_none() {
+            status["acceptedNames"] = json!({ "plural": "", "kind": "" });
+        }
+        let accepted = match clash {
+            None => ("True", "NoConflicts", "no conflicts found".to_owned()),
+            Some((reason, why)) => ("False", reason, why),
+        };
+        set_condition(&mut status, "NamesAccepted", accepted);
+        let stands = if established {
+            ("True", "InitialNamesAccepted", "the initial names have been accepted".to_owned())
+        } else {
+            ("False", "NotAccepted", "not all names are accepted".to_owned())
+        };
+        set_condition(&mut status, "Established", stands);
+        if object::is_being_deleted(definition) {
+            let ending = ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned());
+            set_condition(&mut status, "Terminating", ending);
+        }
+        status["storedVersions"] = json!(stored_versions(definition));
+        status
+    }
+
+    async fn write(&self, definition: &Object, status: Value, finalizer: bool) -> Result<(), ApiError> {
+        let target = Target { name: object::name(definition).to_owned(), ..all() };
+        if definition.get("status") != Some(&status) {
+            let target = Target { subresource: "status".to_owned(), ..target.clone() };
+            let written = self.call(&target)?.change(&own_write(MANAGER), |live| {
+                let mut object = live.clone();
+                object["status"] = status.clone();
+                Ok(Proposal::Update(object))
+            });
+            gone_is_fine(written.await.map(drop))?;
+        }
+        if finalizer {
+            let written = self.call(&target)?.change(&own_write(MANAGER), |live| {
+                let mut object = live.clone();
+                let mut finalizers = object::finalizers(live);
+                if !finalizers.contains(&CLEANUP) && !object::is_being_deleted(live) {
+                    finalizers.push(CLEANUP);
+                }
+                object::metadata_mut(&mut object).insert("finalizers".to_owned(), json!(finalizers));
+                Ok(Proposal::Update(object))
+            });
+            gone_is_fine(written.await.map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// Swaps in a registry of the established definitions, if it differs from the one in use.
+    fn serve(&mut self) -> Result<(), ApiError> {
+        let established = self.list()?.into_iter().filter(|d| has_condition(d, "Established"));
+        let revision = self.api.store.revision();
+        let mut served = BTreeMap::new();
+        let mut definitions = Vec::new();
+        for definition in established {
+            let name = object::name(&definition).to_owned();
+            let shape = json!([definition["spec"], definition["status"]["acceptedNames"], object::is_being_deleted(&definition)]);
+            let since = match self.served.get(&name) {
+                Some((before, since)) if before[0] == shape[0] => *since,
+                _ => revision,
+            };
+            served.insert(name, (shape, since));
+            definitions.push((since, definition));
+        }
+        if self.generation > 0 && served == self.served {
+            return Ok(());
+        }
+        self.generation += 1;
+        self.served = served;
+        self.api.registry.store(Arc::new(Registry::build(&definitions, self.generation)));
+        Ok(())
+    }
+
+    /// Deletes the definition's objects; when none are left, lets it go. True when that is done.
+    async fn empty(&self, definition: &Object) -> Result<bool, ApiError> {
+        let group = object::text(definition, "/spec/group");
+        let bucket = format!("{}.{group}", object::text(definition, "/spec/names/plural"));
+        if let Some(resource) = self.api.registry.load_full().buckets().get(bucket.as_str()) {
+            self.delete_all(resource).await?;
+        }
+        let left = self.api.store.list(&bucket, "", None, At::Now).map_or(0, |listing| listing.entries.len());
+        if left > 0 {
+            return Ok(false);
+        }
+        let target = Target { name: object::name(definition).to_owned(), ..all() };
+        let released = self.call(&target)?.change(&own_write(MANAGER), |live| {
+            let mut object = live.clone();
+            let kept: Vec<&str> = object::finalizers(live).into_iter().filter(|f| *f != CLEANUP).collect();
+            object::metadata_mut(&mut object).insert("finalizers".to_owned(), json!(kept));
+            Ok(Proposal::Update(object))
+        });
+        gone_is_fine(released.await.map(drop))?;
+        Ok(true)
+    }
+
+    async fn delete_all(&self, resource: &Arc<Resource>) -> Result<(), ApiError> {
+        let listing = self.api.store.list(&resource.bucket, "", None, At::Now).map_err(|e| ApiError::internal(e.to_string()))?;
+        for entry in listing.entries {
+            let object = resource.object_of(&entry.value, entry.revision);
+            if object::is_being_deleted(&object) {
+                continue;
+            }
+            let target = target_of(resource, &object);
+            let call = Call { api: &self.api, resource: resource.clone(), target: &target };
+            let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+            gone_is_fine(call.delete(&options).await.map(drop))?;
+        }
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, target: &'a Target) -> Result<Call<'a>, ApiError> {
+        let resource = self.api.registry.load().find(&target.group, &target.version, &target.plural);
+        Ok(Call { api: &self.api, resource: resource.ok_or_else(ApiError::no_such_path)?, target })
+    }
+}
+
+/// The names that definitions hold, per group.
+#[derive(Default)]
+struct Names {
+    resources: BTreeSet<(String, String)>,
+    kinds: BTreeSet<(String, String)>,
+}
+
+impl Names {
+    fn wanted(names: &Value) -> (Vec<&str>, Vec<&str>) {
+        let mut resources = vec![object::text(names, "/plural"), object::text(names, "/singular")];
+        resources.extend(object::strings(names, "/shortNames"));
+        (resources, vec![object::text(names, "/kind"), object::text(names, "/listKind")])
+    }
+
+    fn clash(&self, group: &str, names: &Value) -> Option<(&'static str, String)> {
+        let (resources, kinds) = Self::wanted(names);
+        let held = |set: &BTreeSet<(String, String)>, name: &str| set.contains(&(group.to_owned(), name.to_owned()));
+        let sentence = |name: &str| format!("{name:?} is already in use");
+        if let Some(name) = resources.iter().find(|n| held(&self.resources, n)) {
+            let reason = if *name == object::text(names, "/plural") { "PluralConflict" } else { "NameConflict" };
+            return Some((reason, sentence(name)));
+        }
+        kinds.iter().find(|n| held(&self.kinds, n)).map(|name| ("KindConflict", sentence(name)))
+    }
+
+    fn take(&mut self, group: &str, names: &Value) {
+        let (resources, kinds) = Self::wanted(names);
+        self.resources.extend(resources.into_iter().map(|n| (group.to_owned(), n.to_owned())));
+        self.kinds.extend(kinds.into_iter().map(|n| (group.to_owned(), n.to_owned())));
+    }
+}
+
+fn all() -> Target {
+    Target {
+        group: GROUP.to_owned(),
+        version: "v1".to_owned(),
+        plural: "customresourcedefinitions".to_owned(),
+        ..Target::default()
+    }
+}
+
+/// Every version that objects may have been stored in: the ones so far, and the storage version.
+fn stored_versions(definition: &Object) -> Vec<String> {
+    let mut stored: Vec<String> = object::strings(definition, "/status/storedVersions").into_iter().map(str::to_owned).collect();
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    for version in versions.filter(|v| v["storage"] == true) {
+        let name = object::text(version, "/name").to_owned();
+        if !stored.contains(&name) {
+            stored.push(name);
+        }
+    }
+    stored
+}
+
+fn wants_finalizer(definition: &Object) -> bool {
+    !object::is_being_deleted(definition) && !object::finalizers(definition).contains(&CLEANUP)
+}
+
+fn has_condition(object: &Object, type_: &str) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    conditions.into_iter().any(|c| c["type"] == type_ && c["status"] == "True")
+}
+
+/// Sets a condition; its time stays unless its status changes.
+fn set_condition(status: &mut Value, type_: &str, (value, reason, message): (&str, &str, String)) {
+    if !status["conditions"].is_array() {
+        status["conditions"] = json!([]);
+    }
+    let conditions = status["conditions"].as_array_mut().expect("conditions were just made a list");
+    let mut condition = json!({ "type": type_, "status": value, "reason": reason, "message": message, "lastTransitionTime": now() });
+    match conditions.iter_mut().find(|c| c["type"] == type_) {
+        Some(before) => {
+            if before["status"] == condition["status"] {
+                condition["lastTransitionTime"] = before["lastTransitionTime"].clone();
+            }
+            *before = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+fn gone_is_fine(result: Result<(), ApiError>) -> Result<(), ApiError> {
+    match result {
+        Err(error) if error.code == http::StatusCode::NOT_FOUND => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,167 @@
+//! `metadata`: names, what may stand in it, and what the server alone writes.
+
+use rand::RngExt;
+use serde_json::{Value, json};
+use underpass_schema::{FieldError, Path};
+
+use crate::object::{self, Object};
+use crate::registry::{Origin, Resource};
+use crate::selector::{is_label_key, is_label_value};
+
+/// Kubernetes' limit on all annotations of an object together.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
+/// Generated names end in five of these: no vowels, so that no words appear.
+const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const NAME_SUFFIX: usize = 5;
+const MAX_GENERATED_BASE: usize = 63 - NAME_SUFFIX;
+
+pub(crate) fn generated_name(base: &str) -> String {
+    let mut rng = rand::rng();
+    let base: String = base.chars().take(MAX_GENERATED_BASE).collect();
+    let suffix = (0..NAME_SUFFIX).map(|_| char::from(NAME_ALPHABET[rng.random_range(0..NAME_ALPHABET.len())]));
+    base.chars().chain(suffix).collect()
+}
+
+/// What the server writes into a new object, whatever the client sent.
+pub(crate) fn begin(object: &mut Object, now: &str, generation: bool) {
+    let metadata = object::metadata_mut(object);
+    for field in ["selfLink", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
+    metadata.insert("creationTimestamp".to_owned(), json!(now));
+    if generation {
+        metadata.insert("generation".to_owned(), json!(1));
+    }
+}
+
+/// Gives an updated object the system fields of the live one.
+pub(crate) fn carry_over(object: &mut Object, live: &Object) {
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        object::keep_metadata(object, live, field);
+    }
+    let metadata = object::metadata_mut(object);
+    metadata.remove("selfLink");
+    for field in ["name", "namespace", "generateName"] {
+        let kept = live["metadata"].get(field);
+        if let (None, Some(kept)) = (metadata.get(field), kept) {
+            metadata.insert(field.to_owned(), kept.clone());
+        }
+    }
+}
+
+pub(crate) fn validate(resource: &Resource, object: &Object, live: Option<&Object>) -> Vec<FieldError> {
+    let path = Path::from("metadata");
+    let mut errors = Vec::new();
+    validate_name(resource, object, &path, &mut errors);
+    validate_labels(object, &path, &mut errors);
+    validate_annotations(object, &path, &mut errors);
+    validate_finalizers(object, live, &path, &mut errors);
+    validate_owners(object, &path, &mut errors);
+    if let Some(live) = live {
+        validate_unchanged(object, live, &path, &mut errors);
+    }
+    errors
+}
+
+fn validate_name(resource: &Resource, object: &Object, path: &Path, errors: &mut Vec<FieldError>) {
+    let name = object::name(object);
+    if name.is_empty() {
+        errors.push(FieldError::required(&path.field("name"), "name or generateName is required"));
+        return;
+    }
+    let wrong = match &resource.origin {
+        Origin::Builtin(builtin) => builtin.wrong_name(name),
+        Origin::Custom(_) => wrong_subdomain(name),
+    };
+    if let Some(why) = wrong {
+        errors.push(FieldError::invalid(&path.field("name"), &json!(name), why));
+    }
+}
+
+/// Why `name` is not a DNS subdomain, in Kubernetes' words.
+fn wrong_subdomain(name: &str) -> Option<String> {
+    let label_ok = |l: &str| {
+        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        l.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+            && ends(l.chars().next())
+            && ends(l.chars().last())
+    };
+    if name.len() > 253 {
+        return Some("must be no more than 253 bytes".to_owned());
+    }
+    (!name.split('.').all(label_ok)).then(|| {
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com')".to_owned()
+    })
+}
+
+fn validate_labels(object: &Object, path: &Path, errors: &mut Vec<FieldError>) {
+    for (key, value) in entries(object, "labels") {
+        let path = path.field("labels");
+        if !is_label_key(key) {
+            errors.push(FieldError::invalid(&path, &json!(key), "a label key is [DNS prefix/]name; the name has at most 63 letters, digits, '-', '_' or '.' and begins and ends with a letter or digit"));
+        }
+        if !value.as_str().is_some_and(is_label_value) {
+            errors.push(FieldError::invalid(&path, value, "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character; at most 63 characters"));
+        }
+    }
+}
+
+fn validate_annotations(object: &Object, path: &Path, errors: &mut Vec<FieldError>) {
+    let path = path.field("annotations");
+    let mut size = 0;
+    for (key, value) in entries(object, "annotations") {
+        size += key.len() + value.as_str().map_or(0, str::len);
+        if !is_label_key(&key.to_ascii_lowercase()) {
+            errors.push(FieldError::invalid(&path, &json!(key), "an annotation key is [DNS prefix/]name; the name has at most 63 letters, digits, '-', '_' or '.' and begins and ends with a letter or digit"));
+        }
+    }
+    if size > MAX_ANNOTATIONS {
+        errors.push(FieldError::new(&path, underpass_schema::ErrorKind::TooLong, None, format!("may not be more than {MAX_ANNOTATIONS} bytes")));
+    }
+}
+
+fn entries<'a>(object: &'a Object, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    object["metadata"].get(field).and_then(Value::as_object).into_iter().flatten()
+}
+
+fn validate_finalizers(object: &Object, live: Option<&Object>, path: &Path, errors: &mut Vec<FieldError>) {
+    let path = path.field("finalizers");
+    let finalizers = object::finalizers(object);
+    for finalizer in &finalizers {
+        if !is_label_key(finalizer) {
+            errors.push(FieldError::invalid(&path, &json!(finalizer), "name part must consist of alphanumeric characters, '-', '_' or '.', prefixed by a domain, for example example.com/finalizer"));
+        }
+    }
+    let Some(live) = live.filter(|live| object::is_being_deleted(live)) else { return };
+    let before = object::finalizers(live);
+    let added: Vec<_> = finalizers.iter().filter(|f| !before.contains(f)).collect();
+    if !added.is_empty() {
+        let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
+        errors.push(FieldError::forbidden(&path, why));
+    }
+}
+
+fn validate_owners(object: &Object, path: &Path, errors: &mut Vec<FieldError>) {
+    let path = path.field("ownerReferences");
+    let owners = object::owner_references(object);
+    for (index, owner) in owners.iter().enumerate() {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if owner[field].as_str().unwrap_or_default().is_empty() {
+                errors.push(FieldError::invalid(&path.index(index).field(field), &json!(""), format!("{field} must not be empty")));
+            }
+        }
+    }
+    if owners.iter().filter(|o| o["controller"] == true).count() > 1 {
+        errors.push(FieldError::invalid(&path, &json!(owners.len()), "Only one reference can have Controller set to true"));
+    }
+}
+
+fn validate_unchanged(object: &Object, live: &Object, path: &Path, errors: &mut Vec<FieldError>) {
+    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+        let (new, old) = (&object["metadata"][field], &live["metadata"][field]);
+        if new != old && !(new == "" && old.is_null()) {
+            errors.push(FieldError::invalid(&path.field(field), new, "field is immutable"));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What a request asks for: the path as a target, the query as options.
+
+use http::request::Parts;
+
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::status::ApiError;
+
+/// A path below /api or /apis that names a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Target {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) namespace: String,
+    pub(crate) plural: String,
+    pub(crate) name: String,
+    pub(crate) subresource: String,
+    /// The old `/watch/` prefix, which means the same as `?watch=true`.
+    pub(crate) watch: bool,
+}
+
+impl Target {
+    pub(crate) fn parse(path: &str) -> Option<Self> {
+        let mut segments = path.trim_matches('/').split('/').map(decode).collect::<Option<Vec<_>>>()?.into_iter();
+        let mut target = Self::default();
+        match segments.next()?.as_str() {
+            "api" => {}
+            "apis" => target.group = segments.next()?,
+            _ => return None,
+        }
+        target.version = segments.next()?;
+        let mut rest: Vec<String> = segments.collect();
+        if rest.first().is_some_and(|s| s == "watch") {
+            target.watch = true;
+            rest.remove(0);
+        }
+        target.fill(&rest)?;
+        Some(target)
+    }
+
+    fn fill(&mut self, rest: &[String]) -> Option<()> {
+        let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+        let below = match rest.as_slice() {
+            // A namespace's own subresources, not resources in it.
+            ["namespaces", _, "status" | "finalize"] => rest.as_slice(),
+            ["namespaces", namespace, below @ ..] if !below.is_empty() => {
+                self.namespace = (*namespace).to_owned();
+                below
+            }
+            all => all,
+        };
+        match below {
+            [plural] => self.plural = (*plural).to_owned(),
+            [plural, name] => (self.plural, self.name) = ((*plural).to_owned(), (*name).to_owned()),
+            [plural, name, sub] => {
+                (self.plural, self.name) = ((*plural).to_owned(), (*name).to_owned());
+                self.subresource = (*sub).to_owned();
+            }
+            _ => return None,
+        }
+        (!self.plural.is_empty()).then_some(())
+    }
+}
+
+fn decode(segment: &str) -> Option<String> {
+    percent_encoding::percent_decode_str(segment).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+}
+
+/// The query string, each name's last value winning.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn of(parts: &Parts) -> Self {
+        let query = parts.uri.query().unwrap_or_default();
+        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> &str {
+        self.0.iter().rev().find(|(n, _)| n == name).map_or("", |(_, v)| v)
+    }
+
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// As Go's clients write booleans; the bare name means true.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.0.iter().any(|(n, v)| n == name && !matches!(v.as_str(), "false" | "0"))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        match self.get(name) {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| ApiError::bad_request(format!("{name} must be a number that is not negative, not {text:?}"))),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// Options of create, update and patch.
+pub(crate) struct WriteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) field_manager: String,
+    pub(crate) field_validation: FieldValidation,
+    pub(crate) force: bool,
+}
+
+/// The longest manager name that Kubernetes accepts.
+const MAX_MANAGER: usize = 128;
+
+impl WriteOptions {
+    pub(crate) fn parse(query: &Query, user_agent: &str) -> Result<Self, ApiError> {
+        let field_manager = match query.get("fieldManager") {
+            "" => user_agent.split('/').next().unwrap_or_default().chars().take(MAX_MANAGER).collect(),
+            name => name.to_owned(),
+        };
+        if field_manager.len() > MAX_MANAGER || field_manager.chars().any(char::is_control) {
+            let why = format!("fieldManager: Invalid value: {field_manager:?}: must be printable and at most {MAX_MANAGER} bytes");
+            return Err(ApiError::bad_request(why));
+        }
+        let field_validation = match query.get("fieldValidation") {
+            "Ignore" => FieldValidation::Ignore,
+            "" | "Warn" => FieldValidation::Warn,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let why = format!("fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Warn\", \"Strict\"");
+                return Err(ApiError::bad_request(why));
+            }
+        };
+        Ok(Self { dry_run: dry_run(query.all("dryRun"))?, field_manager, field_validation, force: query.flag("force") })
+    }
+}
+
+/// `dryRun=All`, as it stands in a query or in DeleteOptions.
+pub(crate) fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, ApiError> {
+    let mut asked = false;
+    for value in values {
+        match value {
+            "" => {}
+            "All" => asked = true,
+            other => {
+                let why = format!("dryRun: Unsupported value: {other:?}: supported values: \"All\"");
+                return Err(ApiError::bad_request(why));
+            }
+        }
+    }
+    Ok(asked)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VersionMatch {
+    Unset,
+    Exact,
+    NotOlderThan,
+}
+
+/// Options of list, watch and deletecollection.
+pub(crate) struct ListOptions {
+    pub(crate) labels: LabelSelector,
+    pub(crate) fields: FieldSelector,
+    pub(crate) limit: usize,
+    pub(crate) continue_token: String,
+    /// `None` = not given (the newest), `Some(0)` = any.
+    pub(crate) resource_version: Option<u64>,
+    pub(crate) version_match: VersionMatch,
+    pub(crate) timeout_seconds: Option<u64>,
+    pub(crate) bookmarks: bool,
+    pub(crate) send_initial_events: Option<bool>,
+    pub(crate) watch: bool,
+}
+
+impl ListOptions {
+    pub(crate) fn parse(query: &Query) -> Result<Self, ApiError> {
+        let version_match = match query.get("resourceVersionMatch") {
+            "" => VersionMatch::Unset,
+            "Exact" => VersionMatch::Exact,
+            "NotOlderThan" => VersionMatch::NotOlderThan,
+            other => return Err(ApiError::bad_request(format!("resourceVersionMatch: Unsupported value: {other:?}"))),
+        };
+        let given = query.get("resourceVersion");
+        let resource_version = query.number("resourceVersion").map_err(|_| {
+            ApiError::bad_request(format!("resourceVersion: Invalid value: {given:?}: it must be one that this server gave out"))
+        })?;
+        let send_initial_events = match query.get("sendInitialEvents") {
+            "" => None,
+            text => Some(text != "false"),
+        };
+        let options = Self {
+            labels: LabelSelector::parse(query.get("labelSelector"))?,
+            fields: FieldSelector::parse(query.get("fieldSelector"))?,
+            limit: usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(usize::MAX),
+            continue_token: query.get("continue").to_owned(),
+            resource_version,
+            version_match,
+            timeout_seconds: query.number("timeoutSeconds")?,
+            bookmarks: query.flag("allowWatchBookmarks"),
+            send_initial_events,
+            watch: query.flag("watch"),
+        };
+        options.check()?;
+        Ok(options)
+    }
+
+    /// A watch of one object is a watch of the collection that sees only it.
+    pub(crate) fn only_name(&mut self, name: &str) {
+        if !name.is_empty() {
+            self.fields.require_name(name);
+        }
+    }
+
+    /// The combinations that Kubernetes forbids.
+    fn check(&self) -> Result<(), ApiError> {
+        let forbid = |field: &str, why: &str| Err(ApiError::bad_request(format!("{field}: Forbidden: {why}")));
+        if self.watch {
+            if self.send_initial_events.is_some() && self.version_match != VersionMatch::NotOlderThan {
+                return forbid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+            }
+            if self.send_initial_events.is_none() && self.version_match != VersionMatch::Unset {
+                return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            }
+            return Ok(());
+        }
+        if self.send_initial_events.is_some() {
+            return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        }
+        if self.version_match == VersionMatch::Unset {
+            return Ok(());
+        }
+        if !self.continue_token.is_empty() {
+            return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
+        }
+        match (self.version_match, self.resource_version) {
+            (_, None) => forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"),
+            (VersionMatch::Exact, Some(0)) => {
+                forbid("resourceVersionMatch", "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &str) -> Option<(String, String, String, String, String)> {
+        Target::parse(path).map(|t| (t.group, t.namespace, t.plural, t.name, t.subresource))
+    }
+
+    fn is(g: &str, ns: &str, p: &str, n: &str, s: &str) -> Option<(String, String, String, String, String)> {
+        Some((g.into(), ns.into(), p.into(), n.into(), s.into()))
+    }
+
+    #[test]
+    fn paths_name_resources() {
+        assert_eq!(target("/api/v1/pods"), is("", "", "pods", "", ""));
+        assert_eq!(target("/api/v1/namespaces/a"), is("", "", "namespaces", "a", ""));
+        assert_eq!(target("/api/v1/namespaces/a/finalize"), is("", "", "namespaces", "a", "finalize"));
+        assert_eq!(target("/api/v1/namespaces/a/pods/b/status"), is("", "a", "pods", "b", "status"));
+        assert_eq!(target("/apis/x.y/v1/namespaces/a/zs"), is("x.y", "a", "zs", "", ""));
+        assert_eq!(target("/apis/x.y/v1/zs/n%20m"), is("x.y", "", "zs", "n m", ""));
+        assert_eq!(target("/apis/x.y/v1"), None);
+        assert_eq!(target("/openapi/v2"), None);
+        assert_eq!(target("/api/v1/namespaces/a/pods/b/c/d"), None);
+    }
+
+    #[test]
+    fn the_old_watch_prefix_is_a_watch() {
+        let target = Target::parse("/api/v1/watch/namespaces/a/pods").unwrap();
+        assert!(target.watch && target.plural == "pods" && target.namespace == "a");
+    }
+}

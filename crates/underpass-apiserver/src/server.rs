@@ -1,0 +1,155 @@
+//! The server as a whole: opened and bound first, run later, stopped by a token.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use underpass_store::{Options, Store};
+
+use crate::api::Api;
+use crate::collector::{Collector, Footprint};
+use crate::definitions::Definitions;
+use crate::identity::{Identity, IdentityError};
+use crate::kubeconfig;
+use crate::limits::Limits;
+use crate::listen::{ListenError, Listening};
+use crate::metrics::Metrics;
+use crate::namespaces::Namespaces;
+use crate::serve::Service;
+use crate::status::ApiError;
+
+/// What a server needs to know.
+pub struct Config {
+    /// Where objects and keys are kept; `None` = nowhere, everything ends with the process.
+    pub data_dir: Option<PathBuf>,
+    pub listen: SocketAddr,
+    /// CustomResourceDefinitions that are there from the beginning, brought up to date at every start.
+    pub crds: Vec<Value>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { data_dir: None, listen: SocketAddr::from(([127, 0, 0, 1], 0)), crds: Vec::new() }
+    }
+}
+
+/// A server that is bound and has its store open, and does not answer yet.
+pub struct Server {
+    api: Arc<Api>,
+    listening: Listening,
+    metrics: Arc<Metrics>,
+    footprints: mpsc::UnboundedReceiver<Footprint>,
+    definitions: Definitions,
+    namespaces: Namespaces,
+}
+
+/// Why a server could not start. Each is one sentence that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{0}")]
+    Store(#[from] underpass_store::OpenError),
+    #[error("{0}")]
+    Identity(IdentitySentence),
+    #[error("{0}")]
+    Listen(ListenSentence),
+    #[error("the server's own objects cannot be written: {0}")]
+    Bootstrap(String),
+}
+
+/// Why a running server ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("{0}")]
+    Storage(String),
+}
+
+/// A sentence about keys and certificates; the error behind it stays private to this crate.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct IdentitySentence(String);
+
+/// A sentence about the listening socket.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ListenSentence(String);
+
+impl Server {
+    pub async fn bind(config: Config) -> Result<Self, StartError> {
+        let store = match &config.data_dir {
+            Some(folder) => Store::open(folder, Options::default())?,
+            None => Store::ephemeral(Options::default())?,
+        };
+        let identity = Identity::load_or_create(config.data_dir.as_deref())?;
+        let listening = Listening::bind(config.listen, &identity, Limits::default()).await?;
+        let metrics = Arc::new(Metrics::new());
+        let (api, footprints) = Api::new(store, identity.ca_pem().to_owned(), identity.token().to_owned());
+        let api = Arc::new(api);
+        let mut definitions = Definitions::new(api.clone());
+        let mut namespaces = Namespaces::new(api.clone());
+        definitions.begin(&config.crds).await?;
+        namespaces.begin().await?;
+        Ok(Self { api, listening, metrics, footprints, definitions, namespaces })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.listening.address()
+    }
+
+    /// The text of a kubeconfig that may do everything here.
+    pub fn kubeconfig(&self) -> String {
+        kubeconfig::render(&format!("https://{}", self.address()), &self.api.ca_pem, &self.api.token)
+    }
+
+    /// Answers requests until `stop`, or until the storage fails.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), RunError> {
+        let Self { api, listening, metrics, footprints, definitions, namespaces } = self;
+        let service = Arc::new(Service { api: api.clone(), metrics: metrics.clone(), stop: stop.clone() });
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(Collector::new(api.clone()).run(footprints, stop.clone()));
+        tasks.spawn(definitions.run(stop.clone()));
+        tasks.spawn(namespaces.run(stop.clone()));
+        tasks.spawn(listening.serve(service, metrics, stop.clone()));
+        api.set_ready(true);
+        let failure = tokio::select! {
+            () = stop.cancelled() => None,
+            why = api.store.failed() => Some(why),
+        };
+        api.set_ready(false);
+        stop.cancel();
+        while tasks.join_next().await.is_some() {}
+        api.store.close().await;
+        failure.map_or(Ok(()), |why| Err(RunError::Storage(why)))
+    }
+}
+
+impl From<IdentityError> for StartError {
+    fn from(error: IdentityError) -> Self {
+        Self::Identity(IdentitySentence(chain(&error)))
+    }
+}
+
+impl From<ListenError> for StartError {
+    fn from(error: ListenError) -> Self {
+        Self::Listen(ListenSentence(chain(&error)))
+    }
+}
+
+impl From<ApiError> for StartError {
+    fn from(error: ApiError) -> Self {
+        Self::Bootstrap(error.message)
+    }
+}
+
+/// An error and its causes as one sentence.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

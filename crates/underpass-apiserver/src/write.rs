@@ -1,0 +1,420 @@
+//! Create and update: from what a client sent to what is stored.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use underpass_merge::Manager;
+use underpass_schema::{ErrorKind, FieldError};
+use underpass_store::{Entry, Expect};
+
+use crate::api::{Api, CommitError, Kept, now};
+use crate::decode::Decoded;
+use crate::definitions;
+use crate::metadata;
+use crate::object::{self, Object};
+use crate::registry::{Origin, Resource};
+use crate::request::{FieldValidation, Target, WriteOptions};
+use crate::status::ApiError;
+
+/// How often a write that set no resourceVersion is tried again when another one came first.
+const ATTEMPTS: usize = 50;
+/// How often a generated name that exists already is made anew.
+const NAME_ATTEMPTS: usize = 8;
+
+/// What a write did.
+pub(crate) struct Written {
+    pub(crate) text: Bytes,
+    pub(crate) created: bool,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// One request on one resource.
+pub(crate) struct Call<'a> {
+    pub(crate) api: &'a Api,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) target: &'a Target,
+}
+
+/// What an update changes the live object to; computed anew for each attempt.
+pub(crate) enum Proposal {
+    /// A whole object, or a patched one: the manager's update is tracked.
+    Update(Object),
+    /// The result of a server-side apply: managed fields are settled already.
+    Applied(Object),
+}
+
+impl Call<'_> {
+    pub(crate) fn key(&self, name: &str) -> String {
+        object::key(if self.resource.namespaced { &self.target.namespace } else { "" }, name)
+    }
+
+    pub(crate) async fn create(&self, decoded: Decoded, options: &WriteOptions) -> Result<Written, ApiError> {
+        let (object, warnings) = self.intake(decoded, options.field_validation)?;
+        if !object::resource_version(&object).is_empty() {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        let generated = object::name(&object).is_empty() && !object::text(&object, "/metadata/generateName").is_empty();
+        let mut attempt = 0;
+        loop {
+            let mut object = object.clone();
+            if generated {
+                let name = metadata::generated_name(object::text(&object, "/metadata/generateName"));
+                object::metadata_mut(&mut object).insert("name".to_owned(), json!(name));
+            }
+            match self.insert(object, options, true).await {
+                Err(e) if e.reason == "AlreadyExists" && generated && attempt < NAME_ATTEMPTS => attempt += 1,
+                result => return result.map(|text| Written { text, created: true, warnings }),
+            }
+        }
+    }
+
+    /// Stores a new object: the end of a create, and of an apply that finds nothing.
+    pub(crate) async fn insert(&self, mut object: Object, options: &WriteOptions, track: bool) -> Result<Bytes, ApiError> {
+        let resource = &*self.resource;
+        self.check_creatable(&object)?;
+        resource.default(&mut object);
+        metadata::begin(&mut object, &now(), resource.has_generation());
+        if resource.status && !resource.keeps_status_on_create() {
+            object.as_object_mut().map(|o| o.remove("status"));
+            resource.default(&mut object);
+        }
+        if track {
+            self.track(None, &mut object, options);
+        }
+        resource.validate(&object, None)?;
+        if options.dry_run {
+            return Ok(to_bytes(&object));
+        }
+        let key = self.key(object::name(&object));
+        let subject = resource.subject(object::name(&object));
+        match self.api.commit(resource, &key, Expect::Absent, Kept::Put, object).await {
+            Ok(entry) => Ok(resource.text_of(&entry.value, entry.revision)),
+            Err(CommitError::Conflict) => Err(ApiError::already_exists(&subject)),
+            Err(CommitError::Failed(error)) => Err(error),
+        }
+    }
+
+    pub(crate) async fn replace(&self, decoded: Decoded, options: &WriteOptions) -> Result<Written, ApiError> {
+        let (object, warnings) = self.intake(decoded, options.field_validation)?;
+        let conditional = !object::resource_version(&object).is_empty();
+        if !conditional && self.resource.custom().is_some() {
+            let path = "metadata.resourceVersion".into();
+            let error = FieldError::invalid(&path, &json!(0), "must be specified for an update");
+            return Err(ApiError::invalid(&self.resource.kind_subject(&self.target.name), &[error]));
+        }
+        let text = self
+            .change(options, |live| {
+                let mut object = object.clone();
+                if !conditional {
+                    object::keep_metadata(&mut object, live, "resourceVersion");
+                }
+                Ok(Proposal::Update(object))
+            })
+            .await?;
+        Ok(Written { text, created: false, warnings })
+    }
+
+    /// Reads the live object, lets `propose` change it, and writes the result; again when another write came between.
+    pub(crate) async fn change(
+        &self,
+        options: &WriteOptions,
+        mut propose: impl FnMut(&Object) -> Result<Proposal, ApiError>,
+    ) -> Result<Bytes, ApiError> {
+        let subject = self.resource.subject(&self.target.name);
+        let key = self.key(&self.target.name);
+        for _ in 0..ATTEMPTS {
+            let entry = self.api.store.get(&self.resource.bucket, &key).ok_or_else(|| ApiError::not_found(&subject))?;
+            let live = self.resource.object_of(&entry.value, entry.revision);
+            let (mut new, track) = match propose(&live)? {
+                Proposal::Update(object) => (object, true),
+                Proposal::Applied(object) => (object, false),
+            };
+            self.check_preconditions(&new, &live)?;
+            self.settle(&live, &mut new);
+            if track {
+                self.track(Some(&live), &mut new, options);
+            }
+            self.count_generation(&live, &mut new);
+            self.resource.validate(&new, Some(&live))?;
+            if new == live {
+                return Ok(self.resource.text_of(&entry.value, entry.revision));
+            }
+            if options.dry_run {
+                return Ok(to_bytes(&new));
+            }
+            match self.store_change(&key, &entry, new).await {
+                Ok(entry) => return Ok(self.resource.text_of(&entry.value, entry.revision)),
+                Err(CommitError::Conflict) => {}
+                Err(CommitError::Failed(error)) => return Err(error),
+            }
+        }
+        Err(ApiError::stale(&subject))
+    }
+
+    /// An update that removes the last finalizer of an object that waits for it is its deletion.
+    async fn store_change(&self, key: &str, entry: &Entry, new: Object) -> Result<Arc<Entry>, CommitError> {
+        let kept = if self.resource.may_go(&new) { Kept::Deleted } else { Kept::Put };
+        self.api.commit(&self.resource, key, Expect::Revision(entry.revision), kept, new).await
+    }
+
+    /// From a decoded body to an object of this resource at this target; unknown and duplicate fields are dealt with as asked.
+    pub(crate) fn intake(&self, decoded: Decoded, mode: FieldValidation) -> Result<(Object, Vec<String>), ApiError> {
+        let Decoded { value: mut object, duplicates } = decoded;
+        self.check_identity(&mut object)?;
+        let warnings = self.resource.clean(&mut object, duplicates, mode)?;
+        Ok((object, warnings))
+    }
+
+    /// apiVersion, kind, name and namespace must be those of the request; what is missing is filled in.
+    pub(crate) fn check_identity(&self, object: &mut Object) -> Result<(), ApiError> {
+        let resource = &self.resource;
+        if !object.is_object() || object.get("metadata").is_some_and(|m| !m.is_object() && !m.is_null()) {
+            return Err(ApiError::bad_request("the body must be an object, and its metadata too"));
+        }
+        for (field, expected) in [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())] {
+            match object.get(field).and_then(Value::as_str).unwrap_or_default() {
+                "" => object[field] = json!(expected),
+                given if given != expected => {
+                    let what = if field == "kind" { "kind" } else { "API version" };
+                    let why = format!("the {what} in the data ({given}) does not match the expected {what} ({expected})");
+                    return Err(ApiError::bad_request(why));
+                }
+                _ => {}
+            }
+        }
+        let target = self.target;
+        if !target.name.is_empty() {
+            match object::name(object) {
+                "" => drop(object::metadata_mut(object).insert("name".to_owned(), json!(target.name))),
+                given if given != target.name => {
+                    let why = format!("the name of the object ({given}) does not match the name on the URL ({})", target.name);
+                    return Err(ApiError::bad_request(why));
+                }
+                _ => {}
+            }
+        }
+        self.check_namespace(object)
+    }
+
+    fn check_namespace(&self, object: &mut Object) -> Result<(), ApiError> {
+        if !self.resource.namespaced {
+            object::metadata_mut(object).remove("namespace");
+            return Ok(());
+        }
+        match object::namespace(object) {
+            "" => drop(object::metadata_mut(object).insert("namespace".to_owned(), json!(self.target.namespace))),
+            given if given != self.target.namespace => {
+                return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// New objects need a namespace that exists and stays, and a definition that stays.
+    fn check_creatable(&self, object: &Object) -> Result<(), ApiError> {
+        if self.resource.custom().is_some_and(|custom| custom.terminating) {
+            let mut error = ApiError::method_not_allowed(&self.resource.subject(object::name(object)));
+            error.message = "create not allowed while custom resource definition is terminating".to_owned();
+            return Err(error);
+        }
+        if !self.resource.namespaced {
+            return Ok(());
+        }
+        let namespace = &self.target.namespace;
+        let about = crate::status::Subject { kind: "namespaces".to_owned(), name: namespace.clone(), ..Default::default() };
+        let entry = self.api.store.get("namespaces", namespace).ok_or_else(|| ApiError::not_found(&about))?;
+        let found: Object = serde_json::from_slice(&entry.value).map_err(|e| ApiError::internal(e.to_string()))?;
+        if object::is_being_deleted(&found) {
+            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+            let mut error = ApiError::forbidden(&self.resource.subject(object::name(object)), &why);
+            let cause = format!("namespace {namespace} is being terminated");
+            error.with_causes(vec![json!({ "reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace" })]);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn check_preconditions(&self, new: &Object, live: &Object) -> Result<(), ApiError> {
+        let subject = self.resource.subject(&self.target.name);
+        let version = object::resource_version(new);
+        if !version.is_empty() && version != object::resource_version(live) {
+            return Err(ApiError::stale(&subject));
+        }
+        let uid = object::uid(new);
+        if !uid.is_empty() && uid != object::uid(live) {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(live));
+            return Err(ApiError::conflict(&subject, &why));
+        }
+        Ok(())
+    }
+
+    /// Keeps what this endpoint may not change.
+    fn settle(&self, live: &Object, new: &mut Object) {
+        let resource = &*self.resource;
+        match self.target.subresource.as_str() {
+            "status" => {
+                let status = new.get("status").cloned();
+                let managed = new["metadata"].get("managedFields").cloned();
+                *new = live.clone();
+                if let Some(map) = new.as_object_mut() {
+                    match status {
+                        Some(status) => map.insert("status".to_owned(), status),
+                        None => map.remove("status"),
+                    };
+                }
+                set_or_remove(new, "managedFields", managed);
+            }
+            "finalize" => {
+                let finalizers = new.pointer("/spec/finalizers").cloned().unwrap_or_else(|| json!([]));
+                *new = live.clone();
+                new["spec"]["finalizers"] = finalizers;
+            }
+            _ => {
+                metadata::carry_over(new, live);
+                if resource.status {
+                    object::keep_field(new, live, "status");
+                }
+                if resource.is("", "Namespace") {
+                    object::keep_field(new, live, "spec");
+                }
+                resource.default(new);
+            }
+        }
+        if !self.target.subresource.is_empty() && self.resource.custom().is_some() {
+            self.resource.default(new);
+        }
+        object::keep_metadata(new, live, "resourceVersion");
+    }
+
+    fn count_generation(&self, live: &Object, new: &mut Object) {
+        if !self.resource.has_generation() {
+            return;
+        }
+        let ignored = |field: &str| field == "metadata" || (field == "status" && self.resource.status);
+        let differs = |a: &Object, b: &Object| {
+            a.as_object().into_iter().flatten().any(|(field, value)| !ignored(field) && b.get(field) != Some(value))
+        };
+        if differs(live, new) || differs(new, live) {
+            let next = object::generation(live) + 1;
+            object::metadata_mut(new).insert("generation".to_owned(), json!(next));
+        }
+    }
+
+    fn track(&self, live: Option<&Object>, new: &mut Object, options: &WriteOptions) {
+        let (api_version, time) = (self.resource.api_version(), now());
+        let manager = self.manager(&api_version, &time, options);
+        underpass_merge::track_update(self.resource.schema(), live, new, &manager, self.resets());
+    }
+
+    pub(crate) fn manager<'m>(&'m self, api_version: &'m str, time: &'m str, options: &'m WriteOptions) -> Manager<'m> {
+        let sub = self.target.subresource.as_str();
+        let name = if options.field_manager.is_empty() { "unknown" } else { &options.field_manager };
+        Manager { name, api_version, subresource: (!sub.is_empty()).then_some(sub), time }
+    }
+
+    /// The fields that this endpoint sets back, so that nobody owns them by trying.
+    pub(crate) fn resets(&self) -> &'static [&'static str] {
+        match self.target.subresource.as_str() {
+            "status" => &["metadata", "spec"],
+            _ if self.resource.status => &["status"],
+            _ => &[],
+        }
+    }
+}
+
+impl Resource {
+    /// Drops nulls and unknown fields, and says so or refuses, as the client asked.
+    pub(crate) fn clean(&self, object: &mut Object, duplicates: Vec<String>, mode: FieldValidation) -> Result<Vec<String>, ApiError> {
+        if self.custom().is_some() {
+            object.get_mut("metadata").map(drop_nulls);
+        } else {
+            drop_nulls(object);
+        }
+        let unknown = self.schema().prune(object).into_iter().map(|field| format!("unknown field {field:?}"));
+        let found: Vec<String> = unknown.chain(duplicates).collect();
+        match mode {
+            FieldValidation::Strict if !found.is_empty() => {
+                Err(ApiError::bad_request(format!("strict decoding error: {}", found.join(", "))))
+            }
+            FieldValidation::Ignore => Ok(Vec::new()),
+            _ => Ok(found),
+        }
+    }
+
+    pub(crate) fn default(&self, object: &mut Object) {
+        match &self.origin {
+            Origin::Builtin(builtin) => builtin.default(object),
+            Origin::Custom(custom) => custom.schema.schema().default_into(object),
+        }
+    }
+
+    pub(crate) fn has_generation(&self) -> bool {
+        match &self.origin {
+            Origin::Builtin(builtin) => builtin.generation,
+            Origin::Custom(_) => true,
+        }
+    }
+
+    /// Kinds that hold plain data under `status`: nobody else fills it in here, so the creator may.
+    fn keeps_status_on_create(&self) -> bool {
+        self.is("", "Node") || self.is("", "Namespace")
+    }
+
+    /// Being deleted, and nothing holds it any more.
+    pub(crate) fn may_go(&self, object: &Object) -> bool {
+        object::is_being_deleted(object)
+            && object::finalizers(object).is_empty()
+            && (!self.is("", "Namespace") || object::strings(object, "/spec/finalizers").is_empty())
+    }
+
+    pub(crate) fn validate(&self, object: &Object, live: Option<&Object>) -> Result<(), ApiError> {
+        let mut errors = metadata::validate(self, object, live);
+        match &self.origin {
+            Origin::Builtin(builtin) => {
+                let found = builtin.schema().validate(object);
+                if let Some(error) = found.iter().find(|e| e.kind == ErrorKind::TypeInvalid) {
+                    let (kind, version) = (&self.kind, &self.version);
+                    let why = format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}");
+                    return Err(ApiError::bad_request(why));
+                }
+                let mut extra = builtin.validate(object, live);
+                if self.is(definitions::GROUP, definitions::KIND) {
+                    extra.extend(definitions::validate(object));
+                }
+                errors.extend(found.into_iter().filter(|e| extra.iter().all(|x| x.path != e.path)));
+                errors.extend(extra);
+            }
+            Origin::Custom(custom) => errors.extend(match live {
+                Some(live) => custom.schema.validate_update(object, live),
+                None => custom.schema.validate(object),
+            }),
+        }
+        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&self.kind_subject(object::name(object)), &errors)) }
+    }
+}
+
+fn set_or_remove(object: &mut Object, field: &str, value: Option<Value>) {
+    let metadata = object::metadata_mut(object);
+    match value {
+        Some(value) => metadata.insert(field.to_owned(), value),
+        None => metadata.remove(field),
+    };
+}
+
+/// Kubernetes' own kinds take null for "not set" everywhere.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, v| !v.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+pub(crate) fn to_bytes(object: &Object) -> Bytes {
+    serde_json::to_vec(object).expect("a JSON value can be written").into()
+}
