@@ -1,1 +1,18 @@
-//! What should exist, decided from what was observed: pure, deterministic, with reasons
+//! What should exist, decided from what was observed.
+//!
+//! Every kind has one module with an `Observed` (all that the decision may look at, the time included) and
+//! `plan(&Observed) -> Plan`. A plan leaves its executor no choice and carries the reasons for what it says, so that the same function
+//! serves the controllers, `underpass plan` and the tests, which are readable text files in `tests/plans/`.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number: equal observations give equal plans. Letting each controller decide
+//! between its API calls was rejected: such a decision can only be tested with a server, and cannot be shown before it happens.
+
+pub mod container_network;
+mod plan;
+mod preview;
+mod ready;
+mod render;
+pub mod unbuilt;
+
+pub use plan::{Action, Cause, Event, Failure, Finalizer, NetworkRequest, Plan, Severity, Subject};
+pub use preview::{PreviewError, preview};

@@ -1,0 +1,161 @@
+//! The plan: everything that one pass of a reconcile will do, as plain data.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+/// What one pass does to one object, in the order of the fields: the finalizer is stored before the first action runs, the status says
+/// what was observed (never what is hoped for), and a finalizer is taken away last.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    pub subject: Subject,
+    pub finalizer: Finalizer,
+    /// The whole status to write; `None` when the stored one already says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Value>,
+    pub events: Vec<Event>,
+    pub actions: Vec<Action>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "seconds", rename = "lookAgainAfterSeconds")]
+    pub look_again_after: Option<Duration>,
+    /// Why, in sentences for the person who asks.
+    pub reasons: Vec<String>,
+}
+
+/// Which object, and which life of it: a plan for an object that was deleted and made again must not hit the new one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    pub api_version: String,
+    pub kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+}
+
+/// What happens to our one finalizer on the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Finalizer {
+    Leave,
+    Add(&'static str),
+    Remove(&'static str),
+}
+
+/// The closed set of things that are done outside of the API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    CreateNetwork(NetworkRequest),
+    RemoveNetwork { id: String, name: String },
+}
+
+/// A network that a container engine shall make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkRequest {
+    pub name: String,
+    pub ipv6: bool,
+    /// The uid of the object that the network belongs to; it goes into a label, by which a later process knows its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
+/// Something worth telling, once per time that it happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    pub severity: Severity,
+    /// One CamelCase word.
+    pub reason: &'static str,
+    pub note: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Severity {
+    Normal,
+    Warning,
+}
+
+/// How the last action for this object failed. The driver remembers it, so that the next plan can report it and keep the back-off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    pub cause: Cause,
+    pub message: String,
+    /// Before this moment the action is not tried again.
+    pub retry_at: Timestamp,
+}
+
+/// Why an action failed, as far as a machine should tell the cases apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    NoContainerEngine,
+    NameTaken,
+    AddressesExhausted,
+    NetworkInUse,
+    EngineRefused,
+}
+
+impl Cause {
+    /// The reason of a condition.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoContainerEngine => "NoContainerEngine",
+            Self::NameTaken => "NameTaken",
+            Self::AddressesExhausted => "AddressesExhausted",
+            Self::NetworkInUse => "NetworkInUse",
+            Self::EngineRefused => "EngineRefused",
+        }
+    }
+}
+
+impl Plan {
+    /// A plan that changes nothing.
+    pub fn nothing(subject: Subject, reason: impl Into<String>) -> Self {
+        Self {
+            subject,
+            finalizer: Finalizer::Leave,
+            status: None,
+            events: Vec::new(),
+            actions: Vec::new(),
+            look_again_after: None,
+            reasons: vec![reason.into()],
+        }
+    }
+
+    /// Whether carrying it out writes anything anywhere.
+    pub fn changes_nothing(&self) -> bool {
+        self.finalizer == Finalizer::Leave && self.status.is_none() && self.events.is_empty() && self.actions.is_empty()
+    }
+}
+
+impl Subject {
+    pub fn new(api_version: &str, kind: &str, metadata: &ObjectMeta) -> Self {
+        Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl Failure {
+    /// How long to wait until the action may be tried again; `None` when that moment has come.
+    pub fn wait(&self, now: Timestamp) -> Option<Duration> {
+        let left = self.retry_at.duration_since(now);
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+}
+
+fn seconds<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
+}
