@@ -1,0 +1,33 @@
+# The only entry points, for people and for CI alike. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: help demo test lint conformance bench-apiserver setup
+
+help: ## list what can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
+
+demo: setup ## build underpass and watch it work, from nothing to a declared network and back
+	$(CARGO) build --locked
+	./scripts/demo
+
+test: setup lint ## everything that must hold: lints, then all tests, on real clients
+	./scripts/test
+
+lint: setup ## formatting, clippy with warnings denied, dependencies
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	./scripts/deny
+
+conformance: setup ## Kubernetes' own end-to-end tests against the embedded API server
+	$(CARGO) build --locked --profile bench-fast
+	./conformance/run
+
+bench-apiserver: setup ## the embedded API server beside kube-apiserver and etcd
+	$(CARGO) build --locked --profile bench-fast
+	./bench/apiserver
+
+setup: # tool chains are checked, Debian packages and clients are installed
+	@./scripts/setup
