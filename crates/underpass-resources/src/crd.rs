@@ -1,0 +1,64 @@
+//! From what the derive macros make to what we ship.
+//!
+//! The derived schemas are Rust's view: optional fields that may be null, unsigned formats that Kubernetes does not know. Ours say what an
+//! API server is to accept: a field is there or it is not, and its format is one that clients know.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+};
+
+/// Names of our objects become label values and, with a suffix, names of Services and Deployments.
+const LONGEST_NAME: i64 = 52;
+
+pub(crate) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            tidy(root);
+            check_name(root);
+        }
+    }
+    crd
+}
+
+/// Makes optional fields plain and formats known, all the way down.
+fn tidy(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    if let Some(format) = schema.format.as_deref().and_then(known_format) {
+        schema.format = Some(format.to_owned());
+    }
+    if let Some(properties) = &mut schema.properties {
+        properties.values_mut().for_each(tidy);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        tidy(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        tidy(values);
+    }
+}
+
+/// The format that Kubernetes knows for an unsigned one of Rust.
+fn known_format(format: &str) -> Option<&'static str> {
+    match format {
+        "uint8" | "uint16" => Some("int32"),
+        "uint32" | "uint" | "uint64" => Some("int64"),
+        _ => None,
+    }
+}
+
+fn check_name(root: &mut JSONSchemaProps) {
+    let Some(metadata) = root.properties.as_mut().and_then(|properties| properties.get_mut("metadata")) else {
+        return;
+    };
+    let name = JSONSchemaProps { type_: Some("string".to_owned()), ..JSONSchemaProps::default() };
+    metadata.properties.get_or_insert_default().insert("name".to_owned(), name);
+    root.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+        rule: format!("self.metadata.name.size() <= {LONGEST_NAME} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"),
+        message: Some(format!(
+            "metadata.name must be a DNS label of at most {LONGEST_NAME} characters that begins with a letter, because other objects \
+             are named after it; use lower-case letters, digits and '-'"
+        )),
+        field_path: Some(".metadata.name".to_owned()),
+        ..ValidationRule::default()
+    });
+}
