@@ -24,10 +24,10 @@ impl<'a> Alternative<'a> {
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let (type_, subtype) = parts.next()?.split_once('/')?;
-        let parameters: Vec<_> = parts.filter_map(|p| p.split_once('=')).map(|(k, v)| (k.trim(), v.trim().trim_matches('"'))).collect();
+        let parameters: Vec<_> =
+            parts.filter_map(|p| p.split_once('=')).map(|(k, v)| (k.trim(), v.trim().trim_matches('"'))).collect();
         let quality = parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case("q"));
         let quality = quality.map_or(Some(1.0), |(_, q)| q.parse::<f32>().ok())?.clamp(0.0, 1.0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=1 above")]
         let quality = (quality * 1000.0) as u16;
         (quality > 0).then_some(Self { type_, subtype, parameters, quality })
     }

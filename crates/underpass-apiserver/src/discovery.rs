@@ -29,18 +29,25 @@ const TERMINATING_VERBS: [&str; 5] = ["delete", "deletecollection", "get", "list
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The body, its content type and its ETag, quoted as the header has it. `None`: nothing to discover at this path.
-pub(crate) fn respond(registry: &Registry, path: &str, accept: &str, host: &str) -> Option<(Bytes, &'static str, String)> {
+pub(crate) fn respond(
+    registry: &Registry,
+    path: &str,
+    accept: &str,
+    host: &str,
+) -> Option<(Bytes, &'static str, String)> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let catalog = Catalog::new(registry);
     let aggregated = aggregated_version(accept);
     let (document, content_type) = match (segments.as_slice(), aggregated) {
-        (["api"], Some((version, content_type))) => (catalog.aggregated(version, |group| group.is_empty()), content_type),
-        (["apis"], Some((version, content_type))) => (catalog.aggregated(version, |group| !group.is_empty()), content_type),
+        (["api"], Some((version, content_type))) => (catalog.aggregated(version, str::is_empty), content_type),
+        (["apis"], Some((version, content_type))) => {
+            (catalog.aggregated(version, |group| !group.is_empty()), content_type)
+        }
         (["api"], None) => (catalog.core_versions(host), JSON),
         (["apis"], None) => (catalog.group_list(), JSON),
         (["api", version], _) => (catalog.resource_list("", version)?, JSON),
         (["apis", group], _) => (catalog.group(group)?, JSON),
-        (["apis", group, version], _) => (catalog.resource_list(group, version)?, JSON),
+        (["apis", group, version], _) if !group.is_empty() => (catalog.resource_list(group, version)?, JSON),
         _ => return None,
     };
     let body = Bytes::from(document.to_string());
@@ -50,10 +57,14 @@ pub(crate) fn respond(registry: &Registry, path: &str, accept: &str, host: &str)
 
 /// The aggregated form that the client prefers to the plain one.
 fn aggregated_version(accept: &str) -> Option<(&'static str, &'static str)> {
-    accept::alternatives(accept).iter().filter(|alternative| alternative.allows(JSON)).find_map(|alternative| match alternative.shape() {
-        None => Some(None),
-        Some(("apidiscovery.k8s.io", version, "APIGroupDiscoveryList")) => AGGREGATED.into_iter().find(|(v, _)| *v == version).map(Some),
-        Some(_) => None,
+    accept::alternatives(accept).iter().filter(|alternative| alternative.allows(JSON)).find_map(|alternative| {
+        match alternative.shape() {
+            None => Some(None),
+            Some(("apidiscovery.k8s.io", version, "APIGroupDiscoveryList")) => {
+                AGGREGATED.into_iter().find(|(v, _)| *v == version).map(Some)
+            }
+            Some(_) => None,
+        }
     })?
 }
 
@@ -90,8 +101,12 @@ impl<'a> Catalog<'a> {
     }
 
     fn group_list(&self) -> Value {
-        let groups: Vec<Value> =
-            self.groups.iter().filter(|(group, _)| !group.is_empty()).map(|(group, versions)| group_entry(group, versions)).collect();
+        let groups: Vec<Value> = self
+            .groups
+            .iter()
+            .filter(|(group, _)| !group.is_empty())
+            .map(|(group, versions)| group_entry(group, versions))
+            .collect();
         json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
     }
 
@@ -107,7 +122,9 @@ impl<'a> Catalog<'a> {
         self.groups.iter().find(|(name, versions)| *name == group && versions.contains(&version))?;
         let resources: Vec<Value> = self.entries(group, version).iter().flat_map(Entry::plain).collect();
         let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        Some(json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources }))
+        Some(
+            json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources }),
+        )
     }
 
     fn aggregated(&self, form: &str, wanted: impl Fn(&str) -> bool) -> Value {
@@ -136,7 +153,8 @@ impl<'a> Catalog<'a> {
     /// By plural.
     fn entries(&self, group: &str, version: &str) -> Vec<Entry> {
         let stored = self.registry.resources_of(group, version).map(|resource| Entry::of_resource(resource));
-        let asked = reviews::resources().iter().filter(|r| r.group == group && r.version == version).map(Entry::of_review);
+        let asked =
+            reviews::resources().iter().filter(|r| r.group == group && r.version == version).map(Entry::of_review);
         let mut entries: Vec<_> = stored.chain(asked).collect();
         entries.sort_by(|a, b| a.plural.cmp(&b.plural));
         entries
@@ -150,7 +168,8 @@ fn is_custom(registry: &Registry, group: &str, version: &str) -> bool {
 }
 
 fn group_entry(group: &str, versions: &[&str]) -> Value {
-    let versions: Vec<Value> = versions.iter().map(|v| json!({ "groupVersion": format!("{group}/{v}"), "version": v })).collect();
+    let versions: Vec<Value> =
+        versions.iter().map(|v| json!({ "groupVersion": format!("{group}/{v}"), "version": v })).collect();
     json!({ "name": group, "preferredVersion": versions.first(), "versions": versions })
 }
 
@@ -328,7 +347,7 @@ mod tests {
     }
 
     fn get(path: &str, accept: &str) -> Option<(Value, &'static str, String)> {
-        let registry = Registry::build(&[definition(false)], 1);
+        let registry = Registry::build(&[(0, definition(false))], 1);
         let (body, content_type, etag) = respond(&registry, path, accept, "127.0.0.1:6443")?;
         Some((serde_json::from_slice(&body).unwrap(), content_type, etag))
     }
@@ -342,21 +361,31 @@ mod tests {
     fn the_plain_form_names_versions_and_groups() {
         let (api, content_type, _) = get("/api", "").unwrap();
         assert_eq!(content_type, "application/json");
-        assert_eq!(api, json!({
-            "kind": "APIVersions", "versions": ["v1"],
-            "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443" }],
-        }));
+        assert_eq!(
+            api,
+            json!({
+                "kind": "APIVersions", "versions": ["v1"],
+                "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443" }],
+            })
+        );
         let (apis, _, _) = get("/apis/", "application/json").unwrap();
-        assert_eq!(*named(&apis["groups"], "name", "apps.example.com"), json!({
-            "name": "apps.example.com",
-            "preferredVersion": { "groupVersion": "apps.example.com/v1", "version": "v1" },
-            "versions": [
-                { "groupVersion": "apps.example.com/v1", "version": "v1" },
-                { "groupVersion": "apps.example.com/v1beta1", "version": "v1beta1" },
-            ],
-        }));
+        assert_eq!(
+            *named(&apis["groups"], "name", "apps.example.com"),
+            json!({
+                "name": "apps.example.com",
+                "preferredVersion": { "groupVersion": "apps.example.com/v1", "version": "v1" },
+                "versions": [
+                    { "groupVersion": "apps.example.com/v1", "version": "v1" },
+                    { "groupVersion": "apps.example.com/v1beta1", "version": "v1beta1" },
+                ],
+            })
+        );
         named(&apis["groups"], "name", "authorization.k8s.io");
-        assert_eq!(apis["groups"].as_array().unwrap().last().unwrap()["name"], "apps.example.com", "custom groups come last");
+        assert_eq!(
+            apis["groups"].as_array().unwrap().last().unwrap()["name"],
+            "apps.example.com",
+            "custom groups come last"
+        );
         assert_eq!(get("/apis/apps.example.com", "").unwrap().0["kind"], "APIGroup");
     }
 
@@ -370,10 +399,13 @@ mod tests {
         assert_eq!(widgets["namespaced"], false);
         let hash = BASE64_STANDARD.encode(&Sha256::digest("apps.example.com/v1/Widget")[..8]);
         assert_eq!(widgets["storageVersionHash"], hash);
-        assert_eq!(*named(&list["resources"], "name", "widgets/scale"), json!({
-            "name": "widgets/scale", "singularName": "", "namespaced": false,
-            "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"],
-        }));
+        assert_eq!(
+            *named(&list["resources"], "name", "widgets/scale"),
+            json!({
+                "name": "widgets/scale", "singularName": "", "namespaced": false,
+                "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"],
+            })
+        );
         assert_eq!(named(&list["resources"], "name", "widgets/status")["kind"], "Widget");
         let (beta, _, _) = get("/apis/apps.example.com/v1beta1", "").unwrap();
         assert_eq!(beta["resources"].as_array().unwrap().len(), 1);
@@ -404,11 +436,15 @@ mod tests {
         let (apis, content_type, _) = get("/apis", CLIENT_GO).unwrap();
         assert_eq!(content_type, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
         assert_eq!(apis["apiVersion"], "apidiscovery.k8s.io/v2");
-        let group = apis["items"].as_array().unwrap().iter().find(|g| g["metadata"]["name"] == "apps.example.com").unwrap();
+        let group =
+            apis["items"].as_array().unwrap().iter().find(|g| g["metadata"]["name"] == "apps.example.com").unwrap();
         let version = named(&group["versions"], "version", "v1");
         assert_eq!(version["freshness"], "Current");
         assert_eq!(version["resources"][0]["scope"], "Cluster");
-        assert_eq!(version["resources"][0]["responseKind"], json!({ "group": "apps.example.com", "version": "v1", "kind": "Widget" }));
+        assert_eq!(
+            version["resources"][0]["responseKind"],
+            json!({ "group": "apps.example.com", "version": "v1", "kind": "Widget" })
+        );
         let scale = named(&version["resources"][0]["subresources"], "subresource", "scale");
         assert_eq!(scale["responseKind"], json!({ "group": "autoscaling", "version": "v1", "kind": "Scale" }));
 
@@ -422,22 +458,28 @@ mod tests {
         let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
         assert_eq!(get("/apis", beta).unwrap().1, beta);
         assert_eq!(get("/apis", &format!("application/json, {beta}")).unwrap().1, JSON);
-        assert_eq!(get("/apis", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,*/*").unwrap().1, JSON);
+        assert_eq!(
+            get("/apis", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,*/*").unwrap().1,
+            JSON
+        );
         assert_eq!(get("/apis/apps/v1", CLIENT_GO).unwrap().0["kind"], "APIResourceList");
     }
 
     #[test]
     fn reviews_can_only_be_created() {
         let (list, _, _) = get("/apis/authorization.k8s.io/v1", "").unwrap();
-        assert_eq!(*named(&list["resources"], "name", "localsubjectaccessreviews"), json!({
-            "name": "localsubjectaccessreviews", "singularName": "localsubjectaccessreview", "namespaced": true,
-            "kind": "LocalSubjectAccessReview", "verbs": ["create"],
-        }));
+        assert_eq!(
+            *named(&list["resources"], "name", "localsubjectaccessreviews"),
+            json!({
+                "name": "localsubjectaccessreviews", "singularName": "localsubjectaccessreview", "namespaced": true,
+                "kind": "LocalSubjectAccessReview", "verbs": ["create"],
+            })
+        );
     }
 
     #[test]
     fn a_definition_that_is_being_deleted_loses_its_writing_verbs() {
-        let registry = Registry::build(&[definition(true)], 1);
+        let registry = Registry::build(&[(0, definition(true))], 1);
         let (body, _, _) = respond(&registry, "/apis/apps.example.com/v1", "", "").unwrap();
         let list: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(list["resources"][0]["verbs"], json!(TERMINATING_VERBS));
@@ -452,7 +494,16 @@ mod tests {
 
     #[test]
     fn elsewhere_there_is_nothing_to_discover() {
-        for path in ["/", "/apis/unknown", "/apis/apps/v9", "/apis/apps.example.com/v2", "/api/v1/pods", "/apis//v1", "/openapi/v2", "/api/v2"] {
+        for path in [
+            "/",
+            "/apis/unknown",
+            "/apis/apps/v9",
+            "/apis/apps.example.com/v2",
+            "/api/v1/pods",
+            "/apis//v1",
+            "/openapi/v2",
+            "/api/v2",
+        ] {
             assert!(get(path, "").is_none(), "{path}");
         }
     }

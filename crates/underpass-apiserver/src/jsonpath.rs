@@ -103,8 +103,7 @@ impl JsonPath {
     }
 
     fn fields(&self) -> Option<Vec<&str>> {
-        let name = |step| if let Step::Field(name) = step { Some(name.as_str()) } else { None };
-        self.steps.iter().map(name).collect()
+        self.steps.iter().map(|step| if let Step::Field(name) = step { Some(name.as_str()) } else { None }).collect()
     }
 }
 
@@ -116,11 +115,15 @@ impl Step {
     fn take<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         match (self, value) {
             (Self::Field(name), Value::Object(map)) => map.get(name).into_iter().collect(),
-            (Self::Index(index), Value::Array(list)) => position(*index, list.len()).map(|i| &list[i]).into_iter().collect(),
+            (Self::Index(index), Value::Array(list)) => {
+                position(*index, list.len()).map(|i| &list[i]).into_iter().collect()
+            }
             (Self::Slice(from, to), Value::Array(list)) => slice(list, *from, *to).iter().collect(),
             (Self::All, Value::Array(list)) => list.iter().collect(),
             (Self::All, Value::Object(map)) => map.values().collect(),
-            (Self::Filter(tests), Value::Array(list)) => list.iter().filter(|v| tests.iter().all(|t| t.holds(v))).collect(),
+            (Self::Filter(tests), Value::Array(list)) => {
+                list.iter().filter(|v| tests.iter().all(|t| t.holds(v))).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -135,7 +138,8 @@ fn position(index: i64, length: usize) -> Option<usize> {
 
 fn slice(list: &[Value], from: Option<i64>, to: Option<i64>) -> &[Value] {
     let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
-    let bound = |index: i64| usize::try_from(if index < 0 { index + length } else { index }.clamp(0, length)).unwrap_or(0);
+    let bound =
+        |index: i64| usize::try_from(if index < 0 { index + length } else { index }.clamp(0, length)).unwrap_or(0);
     let (from, to) = (bound(from.unwrap_or(0)), bound(to.unwrap_or(length)));
     list.get(from..to).unwrap_or_default()
 }
@@ -366,7 +370,6 @@ impl Parser<'_> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -462,9 +465,21 @@ mod tests {
         assert_eq!(value, json!({ "spec": { "scale": { "replicas": 3 } } }));
     }
 
-    proptest! {
-        #[test]
-        fn no_text_makes_the_parser_panic(text in r#"[.\[\]?()@=!<>&|'"\\:,*0-9a-zä -]{0,40}"#) {
+    /// Every text of up to four of these tokens, 168,421 in all.
+    #[test]
+    fn no_text_makes_the_parser_panic() {
+        const TOKENS: [&str; 20] = [
+            ".", "..", "[", "]", "[?(", ")", "@", "==", "<", "&&", "'", "\"", "\\", ":", ",", "*", "0", "-", "a", "ä ",
+        ];
+        let mut texts = vec![String::new()];
+        for _ in 0..4 {
+            texts = texts
+                .iter()
+                .flat_map(|text| TOKENS.map(|token| format!("{text}{token}")))
+                .chain([String::new()])
+                .collect();
+        }
+        for text in texts {
             if let Ok(path) = JsonPath::parse(&text) {
                 path.all(&document());
                 path.set(&mut document(), json!(1));

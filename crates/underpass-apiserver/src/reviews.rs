@@ -61,7 +61,7 @@ pub(crate) fn respond(
     let status = review.check_kind(body).and_then(|()| match review.kind {
         "SelfSubjectReview" => Ok(json!({ "userInfo": user() })),
         "TokenReview" => token_status(body, token_ok, &user()),
-        "SelfSubjectAccessReview" => review.attributes(body, review.attributes_errors(body)).map(|()| allowed(true)),
+        "SelfSubjectAccessReview" => review.refuse_if_wrong(body, &attributes_errors(body)).map(|()| allowed(true)),
         "SelfSubjectRulesReview" => rules_status(body),
         _ => review.subject_status(body, user_name),
     });
@@ -75,7 +75,8 @@ impl Review {
 
     fn check_kind(&self, body: &Value) -> Result<(), ApiError> {
         let (api_version, kind) = (object::text(body, "/apiVersion"), object::text(body, "/kind"));
-        let right = (api_version.is_empty() || api_version == self.api_version()) && (kind.is_empty() || kind == self.kind);
+        let right =
+            (api_version.is_empty() || api_version == self.api_version()) && (kind.is_empty() || kind == self.kind);
         if right {
             return Ok(());
         }
@@ -94,58 +95,56 @@ impl Review {
         answer
     }
 
-    fn attributes(&self, body: &Value, errors: Vec<FieldError>) -> Result<(), ApiError> {
+    fn refuse_if_wrong(&self, body: &Value, errors: &[FieldError]) -> Result<(), ApiError> {
         if errors.is_empty() {
             return Ok(());
         }
-        let subject = Subject { group: self.group.to_owned(), kind: self.kind.to_owned(), name: object::name(body).to_owned() };
-        Err(ApiError::invalid(&subject, &errors))
-    }
-
-    /// Exactly one thing may be asked about: a resource or a path.
-    fn attributes_errors(&self, body: &Value) -> Vec<FieldError> {
-        let path = Path::from("spec");
-        let has = |field: &str| body["spec"].get(field).is_some_and(|v| !v.is_null());
-        let spec = body.get("spec").unwrap_or(&Value::Null);
-        match (has("resourceAttributes"), has("nonResourceAttributes")) {
-            (true, true) => {
-                vec![FieldError::invalid(
-                    &path.field("nonResourceAttributes"),
-                    &spec["nonResourceAttributes"],
-                    "cannot be specified in combination with resourceAttributes",
-                )]
-            }
-            (false, false) => {
-                vec![FieldError::invalid(
-                    &path.field("resourceAttributes"),
-                    spec,
-                    "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-                )]
-            }
-            _ => Vec::new(),
-        }
+        let subject =
+            Subject { group: self.group.to_owned(), kind: self.kind.to_owned(), name: object::name(body).to_owned() };
+        Err(ApiError::invalid(&subject, errors))
     }
 
     /// May somebody else, by name or by group?
     fn subject_status(&self, body: &Value, user_name: &str) -> Result<Value, ApiError> {
         let (user, groups) = (object::text(body, "/spec/user"), object::strings(body, "/spec/groups"));
-        let mut errors = self.attributes_errors(body);
+        let mut errors = attributes_errors(body);
         if user.is_empty() && groups.is_empty() {
             let why = "at least one of user or group must be specified";
             errors.push(FieldError::invalid(&Path::from("spec.user"), &json!(user), why));
         }
         let (about, inside) = (object::text(body, "/spec/resourceAttributes/namespace"), object::namespace(body));
-        if self.namespaced && about != inside {
+        if self.namespaced && !inside.is_empty() && about != inside {
             let why = "must match the namespace of the review";
             errors.push(FieldError::invalid(&Path::from("spec.resourceAttributes.namespace"), &json!(about), why));
         }
-        self.attributes(body, errors)?;
+        self.refuse_if_wrong(body, &errors)?;
         Ok(allowed(user == user_name || groups.contains(&MASTERS)))
     }
 }
 
+/// Exactly one thing may be asked about: a resource or a path.
+fn attributes_errors(body: &Value) -> Vec<FieldError> {
+    let spec = body.get("spec").unwrap_or(&Value::Null);
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    match (resource.is_null(), path.is_null()) {
+        (false, false) => {
+            let why = "cannot be specified in combination with resourceAttributes";
+            vec![FieldError::invalid(&Path::from("spec.nonResourceAttributes"), path, why)]
+        }
+        (true, true) => {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            vec![FieldError::invalid(&Path::from("spec.resourceAttributes"), spec, why)]
+        }
+        _ => Vec::new(),
+    }
+}
+
 fn allowed(allowed: bool) -> Value {
-    let reason = if allowed { "the holder of this server's token may do everything" } else { "only the holder of this server's token may do anything" };
+    let reason = if allowed {
+        "the holder of this server's token may do everything"
+    } else {
+        "only the holder of this server's token may do anything"
+    };
     json!({ "allowed": allowed, "reason": reason })
 }
 
@@ -184,11 +183,14 @@ mod tests {
 
     #[test]
     fn the_one_user_may_do_everything() {
-        let answer = ask("selfsubjectaccessreviews", &json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": { "verb": "delete", "resource": "pods" } },
-            "status": { "allowed": false },
-        }));
+        let answer = ask(
+            "selfsubjectaccessreviews",
+            &json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                "spec": { "resourceAttributes": { "verb": "delete", "resource": "pods" } },
+                "status": { "allowed": false },
+            }),
+        );
         let answer = answer.unwrap();
         assert_eq!(answer["status"]["allowed"], true);
         assert_eq!(answer["kind"], "SelfSubjectAccessReview");
@@ -223,7 +225,11 @@ mod tests {
             ),
             ("selfsubjectrulesreviews", json!({ "spec": {} }), "spec.namespace"),
             ("tokenreviews", json!({ "spec": {} }), "spec.token"),
-            ("tokenreviews", json!({ "kind": "Pod", "apiVersion": "v1" }), "not a authentication.k8s.io/v1 TokenReview"),
+            (
+                "tokenreviews",
+                json!({ "kind": "Pod", "apiVersion": "v1" }),
+                "not a authentication.k8s.io/v1 TokenReview",
+            ),
         ];
         for (plural, body, expected) in table {
             let error = ask(plural, &body).expect_err(plural);
@@ -244,7 +250,10 @@ mod tests {
     #[test]
     fn who_am_i_and_what_may_i() {
         let me = ask("selfsubjectreviews", &json!({ "kind": "SelfSubjectReview" })).unwrap();
-        assert_eq!(me["status"]["userInfo"], json!({ "username": "admin", "groups": ["system:masters", "system:authenticated"] }));
+        assert_eq!(
+            me["status"]["userInfo"],
+            json!({ "username": "admin", "groups": ["system:masters", "system:authenticated"] })
+        );
         let rules = ask("selfsubjectrulesreviews", &json!({ "spec": { "namespace": "default" } })).unwrap();
         assert_eq!(rules["status"]["resourceRules"][0]["verbs"], json!(["*"]));
     }
@@ -252,6 +261,8 @@ mod tests {
     #[test]
     fn other_resources_are_no_reviews() {
         assert!(respond("", "v1", "pods", &json!({}), "admin", &[], &|_| true).is_none());
-        assert!(respond(AUTHORIZATION, "v1beta1", "subjectaccessreviews", &json!({}), "admin", &[], &|_| true).is_none());
+        assert!(
+            respond(AUTHORIZATION, "v1beta1", "subjectaccessreviews", &json!({}), "admin", &[], &|_| true).is_none()
+        );
     }
 }

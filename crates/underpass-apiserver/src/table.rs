@@ -59,9 +59,9 @@ impl IncludeObject {
             None | Some("" | "Metadata") => Ok(Self::Metadata),
             Some("None") => Ok(Self::None),
             Some("Object") => Ok(Self::Object),
-            Some(other) => {
-                Err(ApiError::bad_request(format!("includeObject: {other:?} is none of \"Metadata\", \"Object\" and \"None\"")))
-            }
+            Some(other) => Err(ApiError::bad_request(format!(
+                "includeObject: {other:?} is none of \"Metadata\", \"Object\" and \"None\""
+            ))),
         }
     }
 }
@@ -96,7 +96,6 @@ fn shape(kind: &str, version: MetaVersion) -> Option<Representation> {
 }
 
 /// A `Table` with a row per object. `list_metadata` is the list's; for a single object it holds its resourceVersion.
-#[expect(clippy::needless_pass_by_value, reason = "the caller makes the metadata for this answer alone")]
 pub(crate) fn table(
     resource: &Resource,
     objects: &[&Value],
@@ -116,23 +115,29 @@ pub(crate) fn table(
             json!({ "cells": cells(resource, object, now), "object": shown })
         })
         .collect();
-    json!({
-        "kind": "Table",
-        "apiVersion": version.api_version(),
-        "metadata": list_metadata,
-        "columnDefinitions": columns(resource),
-        "rows": rows,
-    })
+    let mut table = json!({ "kind": "Table", "apiVersion": version.api_version() });
+    table["metadata"] = list_metadata;
+    table["columnDefinitions"] = Value::Array(columns(resource));
+    table["rows"] = Value::Array(rows);
+    table
 }
 
 /// The `columnDefinitions` of a resource's tables.
 pub(crate) fn columns(resource: &Resource) -> Vec<Value> {
     match &resource.origin {
-        Origin::Builtin(builtin) => {
-            builtin.columns.iter().map(|c| column(c.name, c.type_, c.format, c.description, c.priority.into())).collect()
-        }
+        Origin::Builtin(builtin) => builtin
+            .columns
+            .iter()
+            .map(|c| column(c.name, c.type_, c.format, c.description, c.priority.into()))
+            .collect(),
         Origin::Custom(custom) => {
-            let mut columns = vec![column("Name", "string", "name", "The name, unique among the objects of its kind and namespace.", 0)];
+            let mut columns = vec![column(
+                "Name",
+                "string",
+                "name",
+                "The name, unique among the objects of its kind and namespace.",
+                0,
+            )];
             columns.extend(custom.columns.iter().map(PrinterColumn::definition));
             if custom.columns.is_empty() {
                 columns.push(column("Age", "date", "", "Time since the object was created.", 0));
@@ -148,10 +153,12 @@ pub(crate) fn partial_metadata(object: &Value, version: MetaVersion) -> Value {
 }
 
 /// The list of it.
-#[expect(clippy::needless_pass_by_value, reason = "the caller makes the metadata for this answer alone")]
 pub(crate) fn partial_metadata_list(objects: &[&Value], list_metadata: Value, version: MetaVersion) -> Value {
     let items: Vec<Value> = objects.iter().map(|object| partial_metadata(object, version)).collect();
-    json!({ "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(), "metadata": list_metadata, "items": items })
+    let mut list = json!({ "kind": "PartialObjectMetadataList", "apiVersion": version.api_version() });
+    list["metadata"] = list_metadata;
+    list["items"] = Value::Array(items);
+    list
 }
 
 fn column(name: &str, type_: &str, format: &str, description: &str, priority: i64) -> Value {
@@ -197,8 +204,8 @@ impl PrinterColumn {
     }
 }
 
+/// Fractions are cut off.
 fn whole(number: &serde_json::Number) -> Option<i64> {
-    #[expect(clippy::cast_possible_truncation, reason = "a column of integers shows fractions cut off")]
     number.as_i64().or_else(|| number.as_f64().map(|float| float as i64))
 }
 
@@ -252,7 +259,7 @@ mod tests {
     }
 
     fn show(version: &str, object: &Value, include: IncludeObject) -> Value {
-        let registry = Registry::build(&[definition()], 1);
+        let registry = Registry::build(&[(0, definition())], 1);
         let resource = registry.find("example.com", version, "things").unwrap();
         table(&resource, &[object], json!({ "resourceVersion": "7" }), MetaVersion::V1, include, now())
     }
@@ -296,14 +303,21 @@ mod tests {
         assert_eq!(table["rows"][0]["object"]["metadata"]["name"], "a");
         let names: Vec<_> = table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].clone()).collect();
         assert_eq!(json!(names), json!(["Name", "Ready", "Ports", "Count", "Share", "On", "Since"]));
-        assert_eq!(table["columnDefinitions"][2], json!({
-            "name": "Ports", "type": "string", "format": "", "description": "ports", "priority": 1
-        }));
+        assert_eq!(
+            table["columnDefinitions"][2],
+            json!({
+                "name": "Ports", "type": "string", "format": "", "description": "ports", "priority": 1
+            })
+        );
     }
 
     #[test]
     fn what_is_missing_or_of_another_type_is_null() {
-        let table = show("v1", &json!({ "metadata": { "name": "b" }, "spec": { "count": "many", "on": null } }), IncludeObject::None);
+        let table = show(
+            "v1",
+            &json!({ "metadata": { "name": "b" }, "spec": { "count": "many", "on": null } }),
+            IncludeObject::None,
+        );
         assert_eq!(table["rows"][0], json!({ "cells": ["b", null, null, null, null, null, null], "object": null }));
     }
 
@@ -323,7 +337,10 @@ mod tests {
             assert_eq!(table["apiVersion"], "meta.k8s.io/v1beta1");
             let cells = table["rows"][0]["cells"].as_array().unwrap();
             assert_eq!(cells.len(), table["columnDefinitions"].as_array().unwrap().len(), "{}", resource.kind);
-            assert_eq!(table["columnDefinitions"][0]["name"].as_str().map(|n| n.contains("Name") || n.contains("Last")), Some(true));
+            assert_eq!(
+                table["columnDefinitions"][0]["name"].as_str().map(|n| n.contains("Name") || n.contains("Last")),
+                Some(true)
+            );
         }
     }
 
@@ -338,8 +355,11 @@ mod tests {
     fn metadata_alone_is_a_kind_of_its_own() {
         let list = partial_metadata_list(&[&thing()], json!({ "resourceVersion": "9" }), MetaVersion::V1);
         assert_eq!(list["kind"], "PartialObjectMetadataList");
-        assert_eq!(list["items"][0], json!({
-            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": thing()["metadata"]
-        }));
+        assert_eq!(
+            list["items"][0],
+            json!({
+                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": thing()["metadata"]
+            })
+        );
     }
 }
