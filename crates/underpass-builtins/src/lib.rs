@@ -1,1 +1,27 @@
-//! Kubernetes' own kinds as data: names, schemas, columns, checks; pure
+//! Kubernetes' own kinds as data: names, schemas, columns, defaults, checks.
+//!
+//! An API server asks this crate what a kind is called, how its document is shaped ([`Builtin::schema`]), what is filled in when left
+//! out ([`Builtin::default`]), what is wrong with it beyond its shape ([`Builtin::validate`]) and how `kubectl get` shows it
+//! ([`Builtin::row`]). Nothing is stored, nothing is read: the object and the time are arguments.
+//!
+//! The shapes come from k8s-openapi at run time, so they follow one Kubernetes release with all its descriptions. What Rust types
+//! cannot say (keys of lists, patch strategies, atomic maps) is the table in `facts.rs`, checked against Kubernetes' published
+//! OpenAPI. Keeping that OpenAPI document in the tree instead was rejected: four megabytes to carry, and a second source of truth.
+
+mod builtin;
+mod cells;
+mod checks;
+mod definitions;
+mod facts;
+mod fields;
+mod kinds;
+pub mod names;
+mod pod_spec;
+mod quantity;
+mod selector;
+mod tree;
+
+pub use builtin::{Builtin, Column, Review};
+pub use definitions::definitions;
+pub use kinds::event::convert_event;
+pub use kinds::{all, reviews};
