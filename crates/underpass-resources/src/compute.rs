@@ -33,12 +33,12 @@ pub struct Resources {
 #[serde(rename_all = "camelCase")]
 pub struct Amounts {
     /// Processor time, for example 500m or 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "amount")]
     pub cpu: Option<IntOrString>,
 
     /// Memory, for example 256Mi or 1Gi.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "amount")]
     pub memory: Option<IntOrString>,
 }
@@ -74,7 +74,7 @@ fn amount(_: &mut SchemaGenerator) -> Schema {
         "anyOf": [{ "type": "integer" }, { "type": "string" }],
         "maxLength": 32,
         "x-kubernetes-validations": [{
-            "rule": "isQuantity(string(self)) && quantity(string(self)).sign() > 0",
+            "rule": "isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))",
             "message": "is not an amount above zero; write for example 500m or 2 for cpu, 256Mi or 1Gi for memory",
         }],
     })

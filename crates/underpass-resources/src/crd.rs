@@ -23,6 +23,7 @@ pub(crate) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinit
 /// Makes optional fields plain and formats known, all the way down.
 fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
+    schema.description = schema.description.take().map(|text| text.replace('\n', " "));
     if let Some(format) = schema.format.as_deref().and_then(known_format) {
         schema.format = Some(format.to_owned());
     }
@@ -47,11 +48,14 @@ fn known_format(format: &str) -> Option<&'static str> {
 }
 
 fn check_name(root: &mut JSONSchemaProps) {
-    let Some(metadata) = root.properties.as_mut().and_then(|properties| properties.get_mut("metadata")) else {
-        return;
+    // Declared only so that the rule below can name the field; an API server knows the rest of metadata by itself.
+    let name = JSONSchemaProps { type_: Some("string".to_owned()), max_length: Some(253), ..JSONSchemaProps::default() };
+    let metadata = JSONSchemaProps {
+        type_: Some("object".to_owned()),
+        properties: Some([("name".to_owned(), name)].into()),
+        ..JSONSchemaProps::default()
     };
-    let name = JSONSchemaProps { type_: Some("string".to_owned()), ..JSONSchemaProps::default() };
-    metadata.properties.get_or_insert_default().insert("name".to_owned(), name);
+    root.properties.get_or_insert_default().insert("metadata".to_owned(), metadata);
     root.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
         rule: format!("self.metadata.name.size() <= {LONGEST_NAME} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"),
         message: Some(format!(

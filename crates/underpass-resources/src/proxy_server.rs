@@ -39,11 +39,10 @@ pub const ADMIN_PORT: u16 = 9901;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    // Walks the list once for each of its entries. Kubernetes' run-time budget for one rule ends at some 250 backends, so above 200
-    // this is left to the controller, which reports DuplicateMatch.
+    // Walks the list once for each of its entries: what Kubernetes lets one rule cost is why there can be no more than 200 of them.
     validation = at(
         ".backends",
-        "size(self.backends) > 200 || self.backends.all(a, self.backends.exists_one(b, b.port == a.port && b.hostname == a.hostname && \
+        "self.backends.all(a, self.backends.exists_one(b, b.port == a.port && b.hostname == a.hostname && \
          (b.protocol == 'UDP') == (a.protocol == 'UDP')))",
         "two backends have the same hostname and port; keep one of them, or give one another hostname or port"
     ),
@@ -69,7 +68,7 @@ pub struct ProxyServerSpec {
     pub network_config: ProxyNetworkConfig,
 
     /// Which connections go where. Changes apply to running proxies at once, without a restart.
-    #[schemars(length(min = 1, max = 400), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(min = 1, max = 200), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub backends: Vec<ProxyBackend>,
 
     /// What carries the traffic. Envoy: an Envoy container that a manager container feeds by xDS. Native: one container with our own
@@ -316,7 +315,7 @@ pub struct ProxyServerStatus {
 
     /// One entry per backend, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 400), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = 200), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub backends: Vec<BackendStatus>,
 }
 

@@ -66,16 +66,17 @@ pub(crate) fn inside(path: &str, guard: &str, address: &str, network: &str, netw
     )
 }
 
-/// Two addresses that must differ.
+/// Two addresses that must differ, however they are written: equality of parsed addresses has no price and is refused, so `other` is
+/// asked as the network that holds nothing else.
 pub(crate) fn different(path: &str, guard: &str, address: &str, other: &str, says: &str) -> Rule {
+    let bare = format!("{other}.find('^[^/]+')");
     at(
         path,
         format!(
-            "!({guard}) || !{} || !{} || {} != {}",
+            "!({guard}) || !{} || !{} || !({other}.contains(':') ? cidr({bare} + '/128') : cidr({bare} + '/32')).containsIP({})",
             is_address(address),
             is_address(other),
-            ip_of(address),
-            ip_of(other)
+            ip_of(address)
         ),
         says,
     )

@@ -127,7 +127,7 @@ pub struct Tunnel {
     pub server_service_namespace: Option<Label>,
 
     /// Port of that Service, by number or name. May be left out when it has only one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "service_port")]
     pub server_service_port: Option<IntOrString>,
 
