@@ -209,11 +209,33 @@ fn whole(number: &serde_json::Number) -> Option<i64> {
     number.as_i64().or_else(|| number.as_f64().map(|float| float as i64))
 }
 
+/// How long ago a timestamp was, as kubectl writes it.
 fn age(timestamp: &str, now: Timestamp) -> String {
     match timestamp.parse::<Timestamp>() {
-        Ok(then) => underpass_builtins::duration(now.duration_since(then).as_secs()),
+        Ok(then) => duration(now.duration_since(then).as_secs()),
         Err(_) if timestamp.is_empty() => "<unknown>".to_owned(),
         Err(_) => "<invalid>".to_owned(),
+    }
+}
+
+/// Two units at most, and the smaller one only while the larger is small. A clock that is a second off is forgiven.
+fn duration(seconds: i64) -> String {
+    let (minutes, hours, days, years) = (seconds / 60, seconds / 3600, seconds / 86_400, seconds / 31_536_000);
+    let two = |large: i64, unit: char, small: i64, below: char| match small {
+        0 => format!("{large}{unit}"),
+        small => format!("{large}{unit}{small}{below}"),
+    };
+    match seconds {
+        ..-1 => "<invalid>".to_owned(),
+        ..120 => format!("{}s", seconds.max(0)),
+        _ if minutes < 10 => two(minutes, 'm', seconds % 60, 's'),
+        _ if hours < 3 => format!("{minutes}m"),
+        _ if hours < 8 => two(hours, 'h', minutes % 60, 'm'),
+        _ if hours < 48 => format!("{hours}h"),
+        _ if days < 8 => two(days, 'd', hours % 24, 'h'),
+        _ if years < 2 => format!("{days}d"),
+        _ if years < 8 => two(years, 'y', days % 365, 'd'),
+        _ => format!("{years}y"),
     }
 }
 
@@ -349,6 +371,28 @@ mod tests {
         assert_eq!(IncludeObject::parse(None).unwrap(), IncludeObject::Metadata);
         assert_eq!(IncludeObject::parse(Some("Object")).unwrap(), IncludeObject::Object);
         assert!(IncludeObject::parse(Some("All")).unwrap_err().message.contains("\"All\""));
+    }
+
+    #[test]
+    fn ages_grow_coarser() {
+        let table = [
+            ("2026-01-01T00:05:32Z", "<invalid>"),
+            ("2026-01-01T00:05:31Z", "0s"),
+            ("2026-01-01T00:03:31Z", "119s"),
+            ("2026-01-01T00:03:30Z", "2m"),
+            ("2025-12-31T22:05:30Z", "120m"),
+            ("2025-12-31T19:00:30Z", "5h5m"),
+            ("2025-12-30T12:05:30Z", "36h"),
+            ("2025-12-28T20:05:30Z", "3d4h"),
+            ("2025-12-01T00:00:00Z", "31d"),
+            ("2022-01-01T00:00:00Z", "4y1d"),
+            ("2010-01-01T00:00:00Z", "16y"),
+            ("", "<unknown>"),
+            ("yesterday", "<invalid>"),
+        ];
+        for (then, expected) in table {
+            assert_eq!(age(then, now()), expected, "{then}");
+        }
     }
 
     #[test]
