@@ -7,11 +7,14 @@ use crate::bucket::Bucket;
 use crate::entry::{Change, Changed, Entry, Event, Expect, Write, WriteError};
 use crate::state::{Accepted, State};
 
+/// Bucket and name.
+type Place = (Arc<str>, Arc<str>);
+
 pub(crate) struct Batch<'a> {
     state: &'a State,
     revision: u64,
-    /// What the accepted writes leave behind, by bucket and name; `None` is deleted.
-    pending: HashMap<(Arc<str>, Arc<str>), Option<Arc<Entry>>>,
+    /// What the accepted writes leave behind; `None` is deleted.
+    pending: HashMap<Place, Option<Arc<Entry>>>,
     accepted: Vec<Accepted>,
 }
 
@@ -23,8 +26,8 @@ impl<'a> Batch<'a> {
     /// Accepts the write and gives it the next revision, or refuses it; nothing is durable or visible yet.
     pub(crate) fn decide(&mut self, write: Write) -> Result<Arc<Entry>, WriteError> {
         let bucket = self.state.bucket_or_new(&write.bucket);
-        let key = (Arc::clone(&bucket.name), Arc::clone(&write.name));
-        let current = match self.pending.get(&key) {
+        let place: Place = (Arc::clone(&bucket.name), Arc::clone(&write.name));
+        let current = match self.pending.get(&place) {
             Some(pending) => pending.clone(),
             None => bucket.content.read().get(&write.name).map(Arc::clone),
         };
@@ -35,7 +38,7 @@ impl<'a> Batch<'a> {
         let entry = Arc::clone(&accepted.entry);
         let left = (accepted.event.change == Changed::Put).then(|| Arc::clone(&entry));
         self.revision += 1;
-        self.pending.insert(key, left);
+        self.pending.insert(place, left);
         self.accepted.push(accepted);
         Ok(entry)
     }

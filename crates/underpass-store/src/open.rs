@@ -1,10 +1,12 @@
 //! Opens the file of a store: makes a new one, or judges one that is there. A file that is refused is left as it was.
 
+use std::cell::Cell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::backends::{FileBackend, InMemoryBackend};
@@ -130,8 +132,21 @@ fn database(backend: impl StorageBackend) -> Result<Database, Flaw> {
 
 /// redb may panic on pages that make no sense: then the file is damaged, and the process goes on to say so.
 fn caught<T>(read: impl FnOnce() -> Result<T, Flaw>) -> Result<T, Flaw> {
-    let nonsense = |_| Err(Flaw::Damaged("its pages make no sense".to_owned()));
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(nonsense)
+    thread_local! { static READING: Cell<bool> = const { Cell::new(false) } }
+    static HOOK: Once = Once::new();
+    // The user is to read one sentence, not where redb gave up. Panics of other threads are reported as ever.
+    HOOK.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !READING.get() {
+                report(info);
+            }
+        }));
+    });
+    READING.set(true);
+    let result = catch_unwind(AssertUnwindSafe(read));
+    READING.set(false);
+    result.unwrap_or_else(|_| Err(Flaw::Damaged("its pages make no sense".to_owned())))
 }
 
 fn explain(path: &Path, flaw: Flaw) -> OpenError {

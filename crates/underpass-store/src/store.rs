@@ -148,3 +148,140 @@ impl Drop for Handle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io;
+    use std::ops::Bound;
+    use std::sync::atomic::AtomicBool;
+
+    use redb::backends::FileBackend;
+    use redb::{BackendError, StorageBackend};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{Change, Expect, Template};
+
+    /// A file on a disk that can be made full, or broken, at any moment.
+    #[derive(Debug)]
+    struct Disk {
+        file: FileBackend,
+        trouble: Arc<Trouble>,
+    }
+
+    #[derive(Debug, Default)]
+    struct Trouble {
+        full: AtomicBool,
+        sync_fails: AtomicBool,
+    }
+
+    impl Disk {
+        fn room(&self) -> io::Result<()> {
+            let full = self.trouble.full.load(Ordering::SeqCst);
+            if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.file.read(offset, out)
+        }
+
+        fn set_len(&self, length: u64) -> io::Result<()> {
+            self.room().and_then(|()| self.file.set_len(length))
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            let fails = self.trouble.sync_fails.load(Ordering::SeqCst);
+            if fails { Err(io::Error::other("the cable fell out")) } else { self.file.sync_data() }
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.room().and_then(|()| self.file.write(offset, data))
+        }
+
+        fn close(&self) -> io::Result<()> {
+            self.file.close()
+        }
+
+        fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+            self.file.try_lock_range(start, end)
+        }
+
+        fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+            self.file.unlock_range(start, end)
+        }
+    }
+
+    /// Opens the store of a folder on a disk with this trouble.
+    fn open_on(trouble: &Arc<Trouble>, folder: &TempDir) -> Result<Store, OpenError> {
+        let path = folder.path().join("objects.redb");
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let disk = Disk { file: FileBackend::new(file).unwrap(), trouble: Arc::clone(trouble) };
+        Store::start(Options::default(), |history| open::opened(path, Box::new(disk), history))
+    }
+
+    fn create(name: &str) -> Write {
+        let change = Change::Put(Template { bytes: vec![b'x'; 5000], hole: None });
+        Write { bucket: "things".into(), name: name.into(), expect: Expect::Absent, change }
+    }
+
+    async fn fails_for_good(cause: impl FnOnce(&Trouble), cure: impl FnOnce(&Trouble), reason: &str) {
+        let folder = TempDir::new().unwrap();
+        drop(Store::open(folder.path(), Options::default()).unwrap());
+        let trouble = Arc::default();
+        let store = open_on(&trouble, &folder).unwrap();
+        let kept = store.write(create("kept")).await.unwrap();
+        let mut watcher = store.watch("things", kept.revision).unwrap();
+
+        cause(&trouble);
+        let (lost, lost_too) = (create("lost"), create("lost too"));
+        let (first, second) = tokio::join!(store.write(lost), store.write(lost_too));
+        let failure = store.failed().await;
+        assert!(failure.contains(reason) && failure.contains("objects.redb"), "{failure}");
+        let refused = WriteError::Storage(failure.as_str().into());
+        assert_eq!((first, second), (Err(refused.clone()), Err(refused.clone())));
+        assert_eq!(store.revision(), kept.revision);
+        assert_eq!(watcher.try_next(), Ok(None), "nobody sees a write that is not durable");
+        assert_eq!(store.list("things", "", None, At::Now).unwrap().entries, [Arc::clone(&kept)]);
+
+        cure(&trouble);
+        assert_eq!(store.write(create("late")).await, Err(refused.clone()), "not before the file is opened again");
+        assert_eq!(store.write(create("kept")).await, Err(refused.clone()), "not even a conflict is certain");
+        assert_eq!(store.compact(kept.revision).await, Err(refused));
+        store.close().await;
+
+        let again = Store::open(folder.path(), Options::default()).unwrap();
+        assert_eq!(again.get("things", "kept"), Some(kept));
+        again.write(create("new")).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_loses_nothing_that_was_acknowledged() {
+        let full = |full| move |trouble: &Trouble| trouble.full.store(full, Ordering::SeqCst);
+        fails_for_good(full(true), full(false), "the disk is full").await;
+    }
+
+    #[tokio::test]
+    async fn a_failed_sync_is_a_failed_write() {
+        let fails = |fails| move |trouble: &Trouble| trouble.sync_fails.store(fails, Ordering::SeqCst);
+        fails_for_good(fails(true), fails(false), "the cable fell out").await;
+    }
+
+    #[tokio::test]
+    async fn a_store_cannot_be_opened_on_a_full_disk_but_stays_whole() {
+        let folder = TempDir::new().unwrap();
+        let store = Store::open(folder.path(), Options::default()).unwrap();
+        let kept = store.write(create("kept")).await.unwrap();
+        store.close().await;
+        let trouble = Arc::new(Trouble { full: true.into(), ..Trouble::default() });
+        assert!(matches!(open_on(&trouble, &folder).err(), Some(OpenError::DiskFull { .. })));
+        let again = Store::open(folder.path(), Options::default()).unwrap();
+        assert_eq!(again.get("things", "kept"), Some(kept));
+    }
+}

@@ -78,8 +78,10 @@ impl Held {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let stored = usize::try_from(backend.len()?.clamp(offset, end) - offset).expect("at most as long as `out`");
-        backend.read(offset, &mut out[..stored])?;
         out[stored..].fill(0);
+        if stored > 0 {
+            backend.read(offset, &mut out[..stored])?;
+        }
         for change in &self.changes {
             match change {
                 Change::Write(at, data) => overlay(out, offset, *at, data),

@@ -1,4 +1,5 @@
 //! Files that cannot be used: each is refused with its own reason and left as it was.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod kit;
 
@@ -105,10 +106,14 @@ async fn damage_anywhere_is_found_or_harmless() {
     for crashed in [false, true] {
         let good = sample(crashed).await;
         let used: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
-        for round in 0..300 {
+        for round in 0..150 {
             let mut bad = good.clone();
             let at = used[random(used.len())];
-            if round % 2 == 0 { bad[at] ^= 1 << random(8) } else { bad[at..].iter_mut().take(64).for_each(|b| *b = !*b) }
+            if round % 2 == 0 {
+                bad[at] ^= 1 << random(8)
+            } else {
+                bad[at..].iter_mut().take(64).for_each(|b| *b = !*b)
+            }
             if let Verdict::Opened(entries) = judge(&bad) {
                 assert!(entries == expected(), "round {round}: damage at {at} changed what is read");
             }
