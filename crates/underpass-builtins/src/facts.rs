@@ -321,11 +321,16 @@ impl Field {
     }
 }
 
-/// k8s-openapi requires what its structs cannot leave out: `metadata` everywhere, the name of references.
+/// k8s-openapi requires what its structs cannot leave out (`metadata` everywhere, the name of references), and has one exception of
+/// its own. Kubernetes has two.
 fn relax(name: &str, definition: &mut Map<String, Value>) {
     let optional_name = OPTIONAL_NAME.iter().any(|type_| is(name, CORE, type_));
+    let core_event = is(name, CORE, "Event");
     let Some(Value::Array(required)) = definition.get_mut("required") else { return };
-    required.retain(|field| field != "metadata" && !(optional_name && field == "name"));
+    required.retain(|field| (core_event || field != "metadata") && !(optional_name && field == "name"));
+    if name == "io.k8s.api.events.v1.Event" {
+        required.push("eventTime".into());
+    }
     if required.is_empty() {
         definition.remove("required");
     }

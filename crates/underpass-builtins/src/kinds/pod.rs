@@ -174,7 +174,7 @@ fn validate_deadline(new: &Value, old: &Value, path: &Path, errors: &mut Errors)
     let deadline = |spec: &Value| fields::int(spec, "/activeDeadlineSeconds");
     match (deadline(new), deadline(old)) {
         (Some(new), Some(old)) if new > old => {
-            errors.invalid(&path, new, "must be less than or equal to previous value")
+            errors.invalid(&path, new, "must be less than or equal to previous value");
         }
         (None, Some(_)) => errors.invalid(&path, Value::Null, "must not update from a positive integer to nil value"),
         _ => {}

@@ -106,7 +106,7 @@ fn validate_type(secret: &Value, errors: &mut Errors) {
         }
         "kubernetes.io/dockercfg" => validate_json(&data, ".dockercfg", value(".dockercfg"), errors),
         "kubernetes.io/dockerconfigjson" => {
-            validate_json(&data, ".dockerconfigjson", value(".dockerconfigjson"), errors)
+            validate_json(&data, ".dockerconfigjson", value(".dockerconfigjson"), errors);
         }
         "kubernetes.io/basic-auth" if value("username").is_none() && value("password").is_none() => {
             errors.required(&data.key("username"), "");
