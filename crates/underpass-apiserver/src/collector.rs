@@ -14,10 +14,11 @@ use underpass_store::At;
 use crate::api::Api;
 use crate::delete::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::object::{self, Object};
+use crate::own_writes::{self, target_of};
 use crate::registry::Resource;
-use crate::request::{FieldValidation, Target, WriteOptions};
+use crate::request::Target;
 use crate::status::ApiError;
-use crate::write::{Call, Proposal};
+use crate::write::Call;
 
 const MANAGER: &str = "underpass-collector";
 
@@ -161,10 +162,9 @@ impl Collector {
             return Ok(());
         }
         let target = target_of(&resource, &object);
-        let call = Call { api: &self.api, resource, target: &target };
         if standings.contains(&Standing::Solid) {
             let lost: BTreeSet<String> = lost.into_iter().map(str::to_owned).collect();
-            return gone_is_fine(drop_references(&call, &lost).await);
+            return drop_references(&self.api, &target, &lost).await;
         }
         if object::is_being_deleted(&object) {
             return Ok(());
@@ -172,7 +172,8 @@ impl Collector {
         let foreground = standings.contains(&Standing::Waiting) && !self.graph.dependents_of(object::uid(&object)).is_empty();
         let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
         let options = DeleteOptions { propagation: Some(propagation), uid: Some(object::uid(&object).to_owned()), ..DeleteOptions::default() };
-        gone_is_fine(call.delete(&options).await.map(drop))
+        let call = Call { api: &self.api, resource, target: &target };
+        moved_is_fine(call.delete(&options).await.map(drop))
     }
 
     /// Lets a deleted owner go when what it waits for is done.
@@ -185,12 +186,11 @@ impl Collector {
         let finalizers = object::finalizers(&object);
         let dependents = self.graph.dependents_of(&uid);
         let target = target_of(&resource, &object);
-        let call = Call { api: &self.api, resource, target: &target };
         if finalizers.contains(&ORPHAN) {
             for dependent in &dependents {
                 self.orphan(dependent, &uid).await?;
             }
-            return gone_is_fine(drop_finalizer(&call, ORPHAN).await);
+            return drop_finalizer(&self.api, &target, ORPHAN).await;
         }
         if !finalizers.contains(&FOREGROUND) {
             return Ok(());
@@ -202,14 +202,13 @@ impl Collector {
         if blocking.iter().any(|d| self.blocks(d, &uid)) {
             return Ok(());
         }
-        gone_is_fine(drop_finalizer(&call, FOREGROUND).await)
+        drop_finalizer(&self.api, &target, FOREGROUND).await
     }
 
     async fn orphan(&self, place: &Place, owner_uid: &str) -> Result<(), ApiError> {
         let Some((resource, object)) = self.read(place) else { return Ok(()) };
         let target = target_of(&resource, &object);
-        let call = Call { api: &self.api, resource, target: &target };
-        gone_is_fine(drop_references(&call, &BTreeSet::from([owner_uid.to_owned()])).await)
+        drop_references(&self.api, &target, &BTreeSet::from([owner_uid.to_owned()])).await
     }
 
     fn blocks(&self, place: &Place, owner_uid: &str) -> bool {
@@ -281,46 +280,31 @@ fn owners_of(object: &Object) -> Vec<Owner> {
     object::owner_references(object).iter().map(owner).collect()
 }
 
-pub(crate) fn target_of(resource: &Resource, object: &Object) -> Target {
-    Target {
-        group: resource.group.clone(),
-        version: resource.version.clone(),
-        plural: resource.plural.clone(),
-        namespace: object::namespace(object).to_owned(),
-        name: object::name(object).to_owned(),
-        ..Target::default()
-    }
+async fn drop_references(api: &Api, target: &Target, uids: &BTreeSet<String>) -> Result<(), ApiError> {
+    change_metadata(api, target, "ownerReferences", |reference| !reference["uid"].as_str().is_some_and(|uid| uids.contains(uid))).await
 }
 
-/// The options of a write that the server makes by itself.
-pub(crate) fn own_write(manager: &str) -> WriteOptions {
-    WriteOptions { dry_run: false, field_manager: manager.to_owned(), field_validation: FieldValidation::Ignore, force: true }
-}
-
-async fn drop_references(call: &Call<'_>, uids: &BTreeSet<String>) -> Result<(), ApiError> {
-    change_metadata(call, "ownerReferences", |reference| !reference["uid"].as_str().is_some_and(|uid| uids.contains(uid))).await
-}
-
-async fn drop_finalizer(call: &Call<'_>, finalizer: &str) -> Result<(), ApiError> {
-    change_metadata(call, "finalizers", |f| f != finalizer).await
+async fn drop_finalizer(api: &Api, target: &Target, finalizer: &str) -> Result<(), ApiError> {
+    change_metadata(api, target, "finalizers", |f| f != finalizer).await
 }
 
 /// Keeps the items of a metadata list that `keep` accepts.
-async fn change_metadata(call: &Call<'_>, field: &str, keep: impl Fn(&Value) -> bool) -> Result<(), ApiError> {
-    let changed = call.change(&own_write(MANAGER), |live| {
-        let mut object = live.clone();
-        let list = live["metadata"][field].as_array().into_iter().flatten();
-        let kept: Vec<&Value> = list.filter(|item| keep(item)).collect();
-        object::metadata_mut(&mut object).insert(field.to_owned(), json!(kept));
+async fn change_metadata(api: &Api, target: &Target, field: &str, keep: impl Fn(&Value) -> bool) -> Result<(), ApiError> {
+    let edit = |object: &mut Object| {
+        let list = object["metadata"][field].as_array().into_iter().flatten();
+        let kept: Vec<Value> = list.filter(|item| keep(item)).cloned().collect();
+        let metadata = object::metadata_mut(object);
         if kept.is_empty() {
-            object::metadata_mut(&mut object).remove(field);
+            metadata.remove(field);
+        } else {
+            metadata.insert(field.to_owned(), json!(kept));
         }
-        Ok(Proposal::Update(object))
-    });
-    changed.await.map(drop)
+    };
+    moved_is_fine(own_writes::change(api, target, MANAGER, edit).await)
 }
 
-fn gone_is_fine(result: Result<(), ApiError>) -> Result<(), ApiError> {
+/// An object that changed or went meanwhile left a footprint of its own.
+fn moved_is_fine(result: Result<(), ApiError>) -> Result<(), ApiError> {
     match result {
         Err(error) if matches!(error.code.as_u16(), 404 | 409) => Ok(()),
         other => other,

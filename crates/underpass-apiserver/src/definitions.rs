@@ -11,14 +11,12 @@ use underpass_schema::{FieldError, Path, Schema};
 use underpass_store::At;
 
 use crate::api::{Api, now};
-use crate::collector::{own_write, target_of};
 use crate::decode::Decoded;
-use crate::delete::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
+use crate::own_writes;
 use crate::registry::{Registry, Resource};
 use crate::request::Target;
 use crate::status::ApiError;
-use crate::write::{Call, Proposal};
 
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const KIND: &str = "CustomResourceDefinition";
@@ -68,18 +66,13 @@ impl Definitions {
 
     async fn install(&self, definition: &Value) -> Result<(), ApiError> {
         let target = Target { name: object::name(definition).to_owned(), ..all() };
-        let call = self.call(&target)?;
+        let call = own_writes::call(&self.api, &target)?;
         let written = Decoded { value: definition.clone(), duplicates: Vec::new() };
         let (wanted, _) = call.intake(written, crate::request::FieldValidation::Strict)?;
         if self.api.store.get(BUCKET, &target.name).is_none() {
-            return call.insert(wanted, &own_write(MANAGER), true).await.map(drop);
+            return call.insert(wanted, &own_writes::options(MANAGER), true).await.map(drop);
         }
-        let changed = call.change(&own_write(MANAGER), |live| {
-            let mut object = live.clone();
-            object["spec"] = wanted["spec"].clone();
-            Ok(Proposal::Update(object))
-        });
-        changed.await.map(drop)
+        own_writes::change(&self.api, &target, MANAGER, |object| object["spec"] = wanted["spec"].clone()).await
     }
 
     pub(crate) async fn run(mut self, stop: CancellationToken) {
@@ -171,26 +164,19 @@ impl Definitions {
         let target = Target { name: object::name(definition).to_owned(), ..all() };
         if definition.get("status") != Some(&status) {
             let target = Target { subresource: "status".to_owned(), ..target.clone() };
-            let written = self.call(&target)?.change(&own_write(MANAGER), |live| {
-                let mut object = live.clone();
-                object["status"] = status.clone();
-                Ok(Proposal::Update(object))
-            });
-            gone_is_fine(written.await.map(drop))?;
+            own_writes::change(&self.api, &target, MANAGER, |object| object["status"] = status.clone()).await?;
         }
-        if finalizer {
-            let written = self.call(&target)?.change(&own_write(MANAGER), |live| {
-                let mut object = live.clone();
-                let mut finalizers = object::finalizers(live);
-                if !finalizers.contains(&CLEANUP) && !object::is_being_deleted(live) {
-                    finalizers.push(CLEANUP);
-                }
-                object::metadata_mut(&mut object).insert("finalizers".to_owned(), json!(finalizers));
-                Ok(Proposal::Update(object))
-            });
-            gone_is_fine(written.await.map(drop))?;
+        if !finalizer {
+            return Ok(());
         }
-        Ok(())
+        let add = |object: &mut Object| {
+            if wants_finalizer(object) {
+                let mut finalizers: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
+                finalizers.push(CLEANUP.to_owned());
+                object::metadata_mut(object).insert("finalizers".to_owned(), json!(finalizers));
+            }
+        };
+        own_writes::change(&self.api, &target, MANAGER, add).await
     }
 
     /// Swaps in a registry of the established definitions, if it differs from the one in use.
@@ -230,13 +216,11 @@ impl Definitions {
             return Ok(false);
         }
         let target = Target { name: object::name(definition).to_owned(), ..all() };
-        let released = self.call(&target)?.change(&own_write(MANAGER), |live| {
-            let mut object = live.clone();
-            let kept: Vec<&str> = object::finalizers(live).into_iter().filter(|f| *f != CLEANUP).collect();
-            object::metadata_mut(&mut object).insert("finalizers".to_owned(), json!(kept));
-            Ok(Proposal::Update(object))
-        });
-        gone_is_fine(released.await.map(drop))?;
+        let release = |object: &mut Object| {
+            let kept: Vec<String> = object::finalizers(object).into_iter().filter(|f| *f != CLEANUP).map(str::to_owned).collect();
+            object::metadata_mut(object).insert("finalizers".to_owned(), json!(kept));
+        };
+        own_writes::change(&self.api, &target, MANAGER, release).await?;
         Ok(true)
     }
 
@@ -244,20 +228,9 @@ impl Definitions {
         let listing = self.api.store.list(&resource.bucket, "", None, At::Now).map_err(|e| ApiError::internal(e.to_string()))?;
         for entry in listing.entries {
             let object = resource.object_of(&entry.value, entry.revision);
-            if object::is_being_deleted(&object) {
-                continue;
-            }
-            let target = target_of(resource, &object);
-            let call = Call { api: &self.api, resource: resource.clone(), target: &target };
-            let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-            gone_is_fine(call.delete(&options).await.map(drop))?;
+            own_writes::delete(&self.api, resource, &object).await?;
         }
         Ok(())
-    }
-
-    fn call<'a>(&'a self, target: &'a Target) -> Result<Call<'a>, ApiError> {
-        let resource = self.api.registry.load().find(&target.group, &target.version, &target.plural);
-        Ok(Call { api: &self.api, resource: resource.ok_or_else(ApiError::no_such_path)?, target })
     }
 }
 
@@ -339,12 +312,5 @@ fn set_condition(status: &mut Value, type_: &str, (value, reason, message): (&st
             *before = condition;
         }
         None => conditions.push(condition),
-    }
-}
-
-fn gone_is_fine(result: Result<(), ApiError>) -> Result<(), ApiError> {
-    match result {
-        Err(error) if error.code == http::StatusCode::NOT_FOUND => Ok(()),
-        other => other,
     }
 }

@@ -24,6 +24,7 @@ mod metrics;
 mod namespaces;
 mod object;
 mod openapi;
+mod own_writes;
 mod patch;
 mod private_file;
 mod read;

@@ -9,12 +9,10 @@ use tokio_util::sync::CancellationToken;
 use underpass_store::{At, Changed, Event, ReadError};
 
 use crate::api::{Api, now};
-use crate::collector::{own_write, target_of};
-use crate::delete::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
+use crate::own_writes;
 use crate::request::Target;
 use crate::status::ApiError;
-use crate::write::{Call, Proposal};
 
 const MANAGER: &str = "underpass-namespaces";
 /// The namespaces that every cluster has.
@@ -141,32 +139,21 @@ impl Namespaces {
 
     async fn restore_authority(&self, namespace: &str) -> Result<(), ApiError> {
         let target = Target { namespace: namespace.to_owned(), name: ROOT_CA.to_owned(), ..core("configmaps") };
-        let change = |live: &Object| {
-            let mut map = live.clone();
-            map["data"] = json!({ "ca.crt": self.api.ca_pem });
-            Ok(Proposal::Update(map))
-        };
-        self.call(&target)?.change(&own_write(MANAGER), change).await.map(drop)
+        own_writes::change(&self.api, &target, MANAGER, |map| map["data"] = json!({ "ca.crt": self.api.ca_pem })).await
     }
 
     /// Creates an object unless it exists, or its namespace ends meanwhile.
     async fn create(&self, plural: &str, namespace: &str, object: Object) -> Result<(), ApiError> {
         let target = Target { namespace: namespace.to_owned(), ..core(plural) };
-        let call = self.call(&target)?;
+        let call = own_writes::call(&self.api, &target)?;
         if self.api.store.get(&call.resource.bucket, &call.key(object::name(&object))).is_some() {
             return Ok(());
         }
         let decoded = crate::decode::Decoded { value: object, duplicates: Vec::new() };
-        match call.create(decoded, &own_write(MANAGER)).await {
+        match call.create(decoded, &own_writes::options(MANAGER)).await {
             Err(error) if !matches!(error.reason, "AlreadyExists" | "Forbidden" | "NotFound") => Err(error),
             _ => Ok(()),
         }
-    }
-
-    fn call<'a>(&'a self, target: &'a Target) -> Result<Call<'a>, ApiError> {
-        let resource = self.api.registry.load().find(&target.group, &target.version, &target.plural);
-        let resource = resource.ok_or_else(ApiError::no_such_path)?;
-        Ok(Call { api: &self.api, resource, target })
     }
 
     /// Deletes everything in the namespace; what is left waits for finalizers.
@@ -178,15 +165,7 @@ impl Namespaces {
             let listing = self.api.store.list(&bucket, &prefix, None, At::Now).map_err(|e| ApiError::internal(e.to_string()))?;
             for entry in listing.entries {
                 let object = resource.object_of(&entry.value, entry.revision);
-                let target = target_of(&resource, &object);
-                let call = Call { api: &self.api, resource: resource.clone(), target: &target };
-                let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-                if !object::is_being_deleted(&object) {
-                    match call.delete(&options).await {
-                        Err(error) if error.code != http::StatusCode::NOT_FOUND => return Err(error),
-                        _ => {}
-                    }
-                }
+                own_writes::delete(&self.api, &resource, &object).await?;
             }
             let after = self.api.store.list(&bucket, &prefix, None, At::Now).map_or(0, |l| l.entries.len());
             if after > 0 {
@@ -199,15 +178,7 @@ impl Namespaces {
     async fn finish(&mut self, name: &str) -> Result<(), ApiError> {
         self.ending.remove(name);
         let target = Target { name: name.to_owned(), subresource: "finalize".to_owned(), ..core("namespaces") };
-        let done = self.call(&target)?.change(&own_write(MANAGER), |live| {
-            let mut object = live.clone();
-            object["spec"]["finalizers"] = json!([]);
-            Ok(Proposal::Update(object))
-        });
-        match done.await {
-            Err(error) if error.code != http::StatusCode::NOT_FOUND => Err(error),
-            _ => Ok(()),
-        }
+        own_writes::change(&self.api, &target, MANAGER, |namespace| namespace["spec"]["finalizers"] = json!([])).await
     }
 
     /// Says on the namespace what it waits for.
@@ -215,21 +186,15 @@ impl Namespaces {
         let listed: Vec<String> = left.iter().map(|(bucket, count)| format!("{bucket} has {count} resource instances")).collect();
         let message = format!("Some resources are remaining: {}", listed.join(", "));
         let target = Target { name: name.to_owned(), subresource: "status".to_owned(), ..core("namespaces") };
-        let told = self.call(&target)?.change(&own_write(MANAGER), |live| {
-            let mut object = live.clone();
-            let same = live.pointer("/status/conditions/0/message").is_some_and(|m| m == &json!(message));
-            if !same {
-                object["status"]["conditions"] = json!([{
+        let tell = |namespace: &mut Object| {
+            if namespace.pointer("/status/conditions/0/message") != Some(&json!(message)) {
+                namespace["status"]["conditions"] = json!([{
                     "type": "NamespaceContentRemaining", "status": "True", "reason": "SomeResourcesRemain",
                     "message": message, "lastTransitionTime": now(),
                 }]);
             }
-            Ok(Proposal::Update(object))
-        });
-        match told.await {
-            Err(error) if error.code != http::StatusCode::NOT_FOUND => Err(error),
-            _ => Ok(()),
-        }
+        };
+        own_writes::change(&self.api, &target, MANAGER, tell).await
     }
 }
 

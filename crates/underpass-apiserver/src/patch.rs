@@ -63,22 +63,17 @@ impl Call<'_> {
     }
 
     fn patched(&self, type_: PatchType, live: &Object, patch: &Value) -> Result<Object, ApiError> {
-        let mut object = live.clone();
-        let result = match type_ {
-            PatchType::Json => underpass_merge::json_patch(&mut object, patch),
-            PatchType::Merge => {
-                underpass_merge::merge_patch(&mut object, patch);
-                Ok(())
-            }
+        let live = live.clone();
+        match type_ {
+            PatchType::Merge => Ok(underpass_merge::merge_patch(live, patch)),
+            PatchType::Json => underpass_merge::json_patch(live, patch).map_err(|e| self.patch_error(type_, &e)),
             PatchType::Strategic | PatchType::Apply => {
-                underpass_merge::strategic_merge(self.resource.schema(), &mut object, patch)
+                underpass_merge::strategic_merge_patch(self.resource.schema(), live, patch).map_err(|e| self.patch_error(type_, &e))
             }
-        };
-        result.map_err(|e| self.patch_error(type_, &e))?;
-        Ok(object)
+        }
     }
 
-    fn patch_error(&self, type_: PatchType, error: &underpass_merge::PatchError) -> ApiError {
+    fn patch_error(&self, type_: PatchType, error: &dyn std::error::Error) -> ApiError {
         let code = match type_ {
             // As Kubernetes answers a JSON patch whose test or path fails.
             PatchType::Json => http::StatusCode::UNPROCESSABLE_ENTITY,

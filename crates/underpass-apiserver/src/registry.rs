@@ -39,7 +39,6 @@ pub(crate) enum Origin {
 
 /// One version of a CustomResourceDefinition.
 pub(crate) struct Custom {
-    pub(crate) definition: String,
     pub(crate) schema: Arc<Validator>,
     /// The schema as it was written, for OpenAPI; `None` where the version has none that may be published.
     pub(crate) published: Option<Value>,
@@ -264,7 +263,6 @@ impl Custom {
             ),
         });
         Self {
-            definition: object::name(definition).to_owned(),
             schema: Arc::new(Validator::new(schema)),
             published: written,
             storage_version: storage_version.unwrap_or_default(),

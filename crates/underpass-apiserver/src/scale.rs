@@ -80,13 +80,10 @@ impl Call<'_> {
     }
 }
 
-fn patched(type_: Option<PatchType>, mut scale: Value, change: &Value) -> Result<Value, ApiError> {
+fn patched(type_: Option<PatchType>, scale: Value, change: &Value) -> Result<Value, ApiError> {
     match type_ {
-        None => return Ok(change.clone()),
-        Some(PatchType::Json) => {
-            underpass_merge::json_patch(&mut scale, change).map_err(|e| ApiError::bad_request(e.to_string()))?;
-        }
-        Some(_) => underpass_merge::merge_patch(&mut scale, change),
+        None => Ok(change.clone()),
+        Some(PatchType::Json) => underpass_merge::json_patch(scale, change).map_err(|e| ApiError::bad_request(e.to_string())),
+        Some(_) => Ok(underpass_merge::merge_patch(scale, change)),
     }
-    Ok(scale)
 }

@@ -94,7 +94,7 @@ impl Service {
         let host = parts.uri.host().map_or_else(|| header(parts, HOST.as_str()), str::to_owned);
         let found = match discovery::respond(&registry, path, &accept, &host) {
             Some(found) => Ok(found),
-            None => self.api.openapi.respond(&registry, path, &accept, parts.uri.query().unwrap_or_default())?,
+            None => self.api.openapi.respond(&registry, path, &accept)?,
         };
         Some(found.map(|(text, type_, etag)| {
             let etag = format!("\"{}\"", etag.trim_matches('"'));

@@ -136,6 +136,7 @@ impl Call<'_> {
                 self.track(Some(&live), &mut new, options);
             }
             self.count_generation(&live, &mut new);
+            underpass_merge::keep_times_if_unchanged(&live, &mut new);
             self.resource.validate(&new, Some(&live))?;
             if new == live {
                 return Ok(self.resource.text_of(&entry.value, entry.revision));
