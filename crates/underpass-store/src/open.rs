@@ -24,7 +24,7 @@ const CACHE_BYTES: usize = 8 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("cannot write in {}: give this user the right to, or choose another data folder", path.display())]
+    #[error("cannot write {}: give this user the right to, or choose another data folder", path.display())]
     NotWritable { path: PathBuf, source: io::Error },
     #[error("{} is in use by another process: stop that one, or choose another data folder", path.display())]
     InUse { path: PathBuf },

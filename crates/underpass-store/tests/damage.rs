@@ -110,9 +110,9 @@ async fn damage_anywhere_is_found_or_harmless() {
             let mut bad = good.clone();
             let at = used[random(used.len())];
             if round % 2 == 0 {
-                bad[at] ^= 1 << random(8)
+                bad[at] ^= 1 << random(8);
             } else {
-                bad[at..].iter_mut().take(64).for_each(|b| *b = !*b)
+                bad[at..].iter_mut().take(64).for_each(|b| *b = !*b);
             }
             if let Verdict::Opened(entries) = judge(&bad) {
                 assert!(entries == expected(), "round {round}: damage at {at} changed what is read");

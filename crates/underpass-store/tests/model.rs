@@ -160,13 +160,13 @@ fn compare_watch(store: &Store, model: &Model, bucket: usize, after: u64) {
 
 fn compare(store: &Store, model: &Model) {
     assert_eq!((store.revision(), store.compacted()), (model.revision, model.compacted));
-    for bucket in 0..BUCKETS.len() {
+    for (bucket, name) in BUCKETS.iter().enumerate() {
         for revision in model.compacted.saturating_sub(1)..=model.revision {
             compare_list(store, model, bucket, revision);
             compare_watch(store, model, bucket, revision);
         }
         let live = !model.at(bucket, model.revision).is_empty();
-        assert_eq!(store.buckets().iter().any(|name| &**name == BUCKETS[bucket]), live);
+        assert_eq!(store.buckets().iter().any(|listed| **listed == **name), live);
     }
 }
 

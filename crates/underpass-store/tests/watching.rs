@@ -3,9 +3,9 @@
 
 mod kit;
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake};
 use std::time::Duration;
 
 use kit::{create, delete, drain, forever, put};
@@ -39,16 +39,26 @@ async fn every_watcher_sees_every_event_once_and_in_order() {
     }
 }
 
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 #[tokio::test]
 async fn a_write_wakes_the_watchers_of_its_bucket_only() {
     let store = Store::ephemeral(forever()).unwrap();
     let (mut same, mut other) = (store.watch("same", 0).unwrap(), store.watch("other", 0).unwrap());
-    let mut waits = std::pin::pin!(other.next());
-    let polled = |poll: Poll<_>| Poll::Ready(poll.is_ready());
-    assert!(!poll_fn(|context| polled(waits.as_mut().poll(context))).await);
-    let woken = tokio::join!(same.next(), create(&store, "same", "a", "x")).0.unwrap();
-    assert_eq!(&*woken.name, "a");
-    assert!(!poll_fn(|context| polled(waits.as_mut().poll(context))).await);
+    let (mut same, mut other) = (Box::pin(same.next()), Box::pin(other.next()));
+    let (same_wakes, other_wakes) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
+    assert!(same.as_mut().poll(&mut Context::from_waker(&same_wakes.clone().into())).is_pending());
+    assert!(other.as_mut().poll(&mut Context::from_waker(&other_wakes.clone().into())).is_pending());
+    let entry = create(&store, "same", "a", "x").await.unwrap();
+    assert_eq!((same_wakes.0.load(Ordering::SeqCst), other_wakes.0.load(Ordering::SeqCst)), (1, 0));
+    assert_eq!(same.await.unwrap().revision, entry.revision);
 }
 
 #[tokio::test]
