@@ -19,7 +19,8 @@ impl FieldPath {
         while !rest.is_empty() {
             let (name, after) = step(rest).ok_or_else(|| format!("fieldPath must be a valid path, at {rest:?}"))?;
             let found = node.field(name);
-            node = found.ok_or_else(|| format!("fieldPath must refer to an existing field, but {name:?} does not exist"))?;
+            node = found
+                .ok_or_else(|| format!("fieldPath must refer to an existing field, but {name:?} does not exist"))?;
             steps.push((name.to_owned(), node));
             rest = after;
         }

@@ -58,9 +58,8 @@ pub(crate) fn is_dns_label(text: &str) -> bool {
 /// RFC 1123: labels with dots between them; a label alone may here be as long as the whole.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let label = |label: &str| {
-        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
+    let label =
+        |label: &str| !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-');
     text.len() <= 253 && text.split('.').all(label)
 }
 
@@ -113,8 +112,8 @@ fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let shape = lengths == [8, 4, 4, 4, 12] || lengths == [32];
     let version_fits = version.is_none_or(|version| bare.as_bytes().get(12) == Some(&version));
     // Random and named UUIDs also carry the variant of RFC 4122.
-    let variant_fits = !matches!(version, Some(b'4' | b'5'))
-        || bare.as_bytes().get(16).is_some_and(|byte| b"89abAB".contains(byte));
+    let variant_fits =
+        !matches!(version, Some(b'4' | b'5')) || bare.as_bytes().get(16).is_some_and(|byte| b"89abAB".contains(byte));
     shape && is_hex(&bare) && version_fits && variant_fits
 }
 
@@ -182,7 +181,11 @@ mod tests {
             ("ipv6", &["::1", "fe80::1"], &["10.0.0.1", "fe80::1%eth0"]),
             ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33"]),
             ("mac", &["01:02:03:04:05:06", "0102.0304.0506"], &["01:02:03:04:05", "0g:02:03:04:05:06"]),
-            ("date-time", &["2024-02-29T10:00:00Z", "2024-01-01T00:00:00.5+02:00"], &["2024-02-30T10:00:00Z", "2024-01-01"]),
+            (
+                "date-time",
+                &["2024-02-29T10:00:00Z", "2024-01-01T00:00:00.5+02:00"],
+                &["2024-02-30T10:00:00Z", "2024-01-01"],
+            ),
             ("date", &["2024-02-29"], &["2023-02-29", "2024-2-9"]),
             ("duration", &["1h30m", "5s", "-1.5h", "3 days", "2w"], &["5", "x", "", "3 moons"]),
             ("uri", &["https://a.b/c?d=e", "/path"], &["a b", "::"]),

@@ -208,9 +208,8 @@ impl<'v> Walk<'v> {
                     self.junctor(path, "must validate one and only one schema (oneOf). Found none valid", closest);
                 }
                 (valid, _) => {
-                    let words = format!(
-                        "must validate one and only one schema (oneOf). Found {valid} valid alternatives"
-                    );
+                    let words =
+                        format!("must validate one and only one schema (oneOf). Found {valid} valid alternatives");
                     self.junctor(path, &words, Vec::new());
                 }
             }
@@ -244,16 +243,21 @@ impl<'v> Walk<'v> {
     }
 }
 
-/// The items of the replaced list, findable by the items of the new one. Only maps have items with an identity.
+/// The items of the replaced list, findable by the items of the new one. Only maps have items with an identity, and of those only
+/// the items that have all their keys to themselves.
 pub(crate) struct OldItems<'a> {
     schema: &'a Schema,
-    by_key: HashMap<String, &'a Value>,
+    by_key: HashMap<String, Option<&'a Value>>,
 }
 
 impl<'a> OldItems<'a> {
     pub(crate) fn new(schema: &'a Schema, old: Option<&'a Vec<Value>>) -> Self {
-        let old = old.filter(|_| schema.list_type == Some(ListType::Map));
-        let by_key = old.into_iter().flatten().map(|item| (canonical(&keys_of(schema, item)), item)).collect();
+        let mut by_key = HashMap::new();
+        for item in old.filter(|_| schema.list_type == Some(ListType::Map)).into_iter().flatten() {
+            if let Some(identity) = identity_of(schema, item) {
+                by_key.entry(identity).and_modify(|known| *known = None).or_insert(Some(item));
+            }
+        }
         Self { schema, by_key }
     }
 
@@ -261,8 +265,14 @@ impl<'a> OldItems<'a> {
         if self.by_key.is_empty() {
             return None;
         }
-        self.by_key.get(&canonical(&keys_of(self.schema, item))).copied()
+        self.by_key.get(&identity_of(self.schema, item)?).copied().flatten()
     }
+}
+
+fn identity_of(schema: &Schema, item: &Value) -> Option<String> {
+    let keys = keys_of(schema, item);
+    let complete = keys.as_object().is_some_and(|keys| keys.len() == schema.list_map_keys.len());
+    complete.then(|| canonical(&keys))
 }
 
 /// Whether the fields of a map are things of their own, or the map is one value.

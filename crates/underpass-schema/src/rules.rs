@@ -53,7 +53,7 @@ impl RuleTree {
 
     pub(crate) fn check(&self, schema: &Schema, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         let mut run = Run { budget: Budget::default(), errors, stopped: false };
-        run.node(self, schema, new, old, &Path::root());
+        run.node(self, schema, &Change::of(new, old), &Path::root());
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn check_at(schema: &Schema, value: &Value, path: &Path) -> Vec<Field
     let mut errors = Vec::new();
     if let Some(tree) = RuleTree::compile(schema, schema.embedded_resource) {
         let mut run = Run { budget: Budget::default(), errors: &mut errors, stopped: false };
-        run.node(&tree, schema, value, None, path);
+        run.node(&tree, schema, &Change::of(value, None), path);
     }
     errors
 }
@@ -98,49 +98,70 @@ struct Run<'r> {
     stopped: bool,
 }
 
+/// A value and the one that it replaces, where the two can be told to be the same thing.
+struct Change<'v> {
+    new: &'v Value,
+    old: Option<&'v Value>,
+    /// Nothing changed here or in something around it; so an item of a list without identities can be unchanged, too.
+    unchanged: bool,
+}
+
+impl<'v> Change<'v> {
+    fn of(new: &'v Value, old: Option<&'v Value>) -> Self {
+        let old = old.filter(|old| !old.is_null());
+        Self { new, old, unchanged: old == Some(new) }
+    }
+
+    fn below(&self, new: &'v Value, old: Option<&'v Value>) -> Self {
+        if self.unchanged {
+            return Self { new, old: old.filter(|old| !old.is_null()), unchanged: true };
+        }
+        Self::of(new, old)
+    }
+}
+
 impl Run<'_> {
-    fn node(&mut self, tree: &RuleTree, schema: &Schema, new: &Value, old: Option<&Value>, path: &Path) {
-        if new.is_null() || self.stopped {
+    fn node(&mut self, tree: &RuleTree, schema: &Schema, change: &Change<'_>, path: &Path) {
+        if change.new.is_null() || self.stopped {
             return;
         }
-        let old = old.filter(|old| !old.is_null());
-        self.rules(tree, schema, new, old, path);
-        match new {
+        self.rules(tree, schema, change, path);
+        match change.new {
             Value::Object(map) => {
-                let old = old.and_then(Value::as_object).filter(|_| fields_correlate(schema));
+                let old = change.old.and_then(Value::as_object).filter(|_| fields_correlate(schema));
                 for (name, value) in map {
-                    let old = old.and_then(|old| old.get(name));
+                    let change = change.below(value, old.and_then(|old| old.get(name)));
                     if let (Some(tree), Some(node)) = (tree.properties.get(name), schema.properties.get(name)) {
-                        self.node(tree, node, value, old, &path.field(name));
+                        self.node(tree, node, &change, &path.field(name));
                     } else if let (Some(tree), Some(node)) = (&tree.additional, schema.field(name)) {
-                        self.node(tree, node, value, old, &path.key(name));
+                        self.node(tree, node, &change, &path.key(name));
                     }
                 }
             }
             Value::Array(items) => {
                 let (Some(tree), Some(node)) = (&tree.items, &schema.items) else { return };
-                let old = OldItems::new(schema, old.and_then(Value::as_array));
+                let old = OldItems::new(schema, change.old.and_then(Value::as_array));
                 for (index, item) in items.iter().enumerate() {
-                    self.node(tree, node, item, old.of(item), &path.index(index));
+                    self.node(tree, node, &change.below(item, old.of(item)), &path.index(index));
                 }
             }
             _ => {}
         }
     }
 
-    fn rules(&mut self, tree: &RuleTree, schema: &Schema, new: &Value, old: Option<&Value>, path: &Path) {
-        // Without old values only rules that need none run; on an unchanged value only those that compare.
+    fn rules(&mut self, tree: &RuleTree, schema: &Schema, change: &Change<'_>, path: &Path) {
+        // Without an old value only rules that need none run; on an unchanged value only those that compare.
         let applies = |rule: &CompiledRule| match (rule.is_transition, rule.rule.optional_old_self) {
-            (true, false) => old.is_some(),
+            (true, false) => change.old.is_some(),
             (true, true) => true,
-            (false, _) => old != Some(new),
+            (false, _) => !change.unchanged,
         };
         let mut due = tree.rules.iter().filter(|rule| applies(rule)).peekable();
         if due.peek().is_none() {
             return;
         }
-        let Some(value) = ingest(schema, new, tree.whole_object) else { return };
-        let old = old.and_then(|old| ingest(schema, old, tree.whole_object));
+        let Some(value) = ingest(schema, change.new, tree.whole_object) else { return };
+        let old = change.old.and_then(|old| ingest(schema, old, tree.whole_object));
         for rule in due {
             if self.stopped {
                 return;
@@ -176,7 +197,8 @@ impl Run<'_> {
         let source = rule.rule.rule.trim();
         match error {
             EvalError::CostLimit if self.budget.is_exhausted() => {
-                "validation failed due to running out of cost budget, no further validation rules will be run".to_owned()
+                "validation failed due to running out of cost budget, no further validation rules will be run"
+                    .to_owned()
             }
             EvalError::CostLimit => format!(
                 "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {source}"

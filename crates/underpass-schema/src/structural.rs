@@ -179,7 +179,8 @@ impl Check {
             self.forbidden(&path.field("nullable"), "cannot be nullable: it is a key of a list of type map");
         }
         if !items.required.iter().any(|name| name == key) && node.default.is_none() {
-            let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+            let detail =
+                "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             self.required(&path.field("default"), detail);
         }
     }
@@ -248,7 +249,8 @@ impl Check {
         bare.type_ = None;
         bare.properties.retain(|name, _| name != "name" && name != "generateName");
         if bare != Schema::default() {
-            let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+            let detail =
+                "must not specify anything other than name and generateName, but metadata is implicitly specified";
             self.forbidden(&path, detail);
         }
         if metadata.type_ != Some(Type::Object) {

@@ -107,7 +107,11 @@ impl Patterns {
 fn hides_rules(kind: ErrorKind) -> bool {
     matches!(
         kind,
-        ErrorKind::Required | ErrorKind::TypeInvalid | ErrorKind::NotSupported | ErrorKind::TooLong | ErrorKind::TooMany
+        ErrorKind::Required
+            | ErrorKind::TypeInvalid
+            | ErrorKind::NotSupported
+            | ErrorKind::TooLong
+            | ErrorKind::TooMany
     )
 }
 

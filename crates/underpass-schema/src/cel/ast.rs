@@ -17,13 +17,28 @@ pub(crate) enum Kind {
     Literal(Value),
     Ident(Arc<str>),
     /// `operand.field`, `operand.?field`
-    Select { operand: Box<Expr>, field: Arc<str>, optional: bool },
+    Select {
+        operand: Box<Expr>,
+        field: Arc<str>,
+        optional: bool,
+    },
     /// `has(operand.field)`
-    Has { operand: Box<Expr>, field: Arc<str> },
+    Has {
+        operand: Box<Expr>,
+        field: Arc<str>,
+    },
     /// `operand[index]`, `operand[?index]`
-    Index { operand: Box<Expr>, index: Box<Expr>, optional: bool },
+    Index {
+        operand: Box<Expr>,
+        index: Box<Expr>,
+        optional: bool,
+    },
     /// A function, an operator (by its canonical name, `_+_`), or a method, whose receiver is then the first argument.
-    Call { function: Arc<str>, method: bool, args: Vec<Expr> },
+    Call {
+        function: Arc<str>,
+        method: bool,
+        args: Vec<Expr>,
+    },
     /// Chains are flat, so that a long one is not a deep one.
     And(Vec<Expr>),
     Or(Vec<Expr>),
@@ -33,9 +48,18 @@ pub(crate) enum Kind {
     Map(Vec<(Expr, Entry)>),
     Fold(Box<Fold>),
     /// `cel.bind(name, value, body)`
-    Bind { name: Arc<str>, value: Box<Expr>, body: Box<Expr> },
+    Bind {
+        name: Arc<str>,
+        value: Box<Expr>,
+        body: Box<Expr>,
+    },
     /// `value.optMap(name, body)`; `flat` where the body itself is optional.
-    OptionalMap { name: Arc<str>, value: Box<Expr>, body: Box<Expr>, flat: bool },
+    OptionalMap {
+        name: Arc<str>,
+        value: Box<Expr>,
+        body: Box<Expr>,
+        flat: bool,
+    },
 }
 
 #[derive(Debug, Clone)]

@@ -85,11 +85,7 @@ impl CompileError {
         let column = before[line_start..].chars().count();
         let text = source[line_start..].lines().next().unwrap_or_default();
         let dots = ".".repeat(column);
-        format!(
-            "compilation failed: ERROR: <input>:{line}:{}: {}\n | {text}\n | {dots}^",
-            column + 1,
-            self.message
-        )
+        format!("compilation failed: ERROR: <input>:{line}:{}: {}\n | {text}\n | {dots}^", column + 1, self.message)
     }
 }
 

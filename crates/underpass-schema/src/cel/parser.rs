@@ -13,8 +13,24 @@ pub(crate) const MAX_DEPTH: u16 = 100;
 
 /// Words that CEL keeps for itself; `true`, `false`, `null` and `in` have a meaning.
 pub(crate) const RESERVED: [&str; 18] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-    "loop", "package", "namespace", "return",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
 ];
 
 /// Functions whose name has a dot, which otherwise looks like a method of a variable.

@@ -90,7 +90,8 @@ fn suffix_of(suffix: &str) -> Option<(i128, i32)> {
     if let Some(power) = binary.iter().position(|known| *known == suffix) {
         return Some((1 << (10 * (power + 1)), 0));
     }
-    let decimal = [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+    let decimal =
+        [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
     if let Some((_, exponent)) = decimal.iter().find(|(known, _)| *known == suffix) {
         return Some((1, *exponent));
     }

@@ -1,6 +1,7 @@
 //! Regular expressions in rules. Patterns written in a rule are compiled with it; those that a document brings are compiled when met.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
@@ -14,7 +15,7 @@ const MAX_COMPILED_BYTES: usize = 1 << 20;
 pub(crate) const COMPILE_COST: usize = 100;
 
 #[derive(Debug, Default)]
-pub(crate) struct Regexes(HashMap<String, Regex>);
+pub(crate) struct Regexes(HashMap<String, Arc<Regex>>);
 
 impl Regexes {
     /// Compiles the patterns that stand in the expression; a wrong one is an error of the rule, not of each document.
@@ -30,18 +31,19 @@ impl Regexes {
             && let Some(Expr { kind: Kind::Literal(Value::String(pattern)), offset, .. }) = args.get(1)
         {
             let regex = build(pattern).map_err(|error| CompileError::check(*offset, error))?;
-            self.0.insert(pattern.to_string(), regex);
+            self.0.insert(pattern.to_string(), Arc::new(regex));
         }
         expr.children().into_iter().try_for_each(|child| self.add(child))
     }
 
-    pub(crate) fn known(&self, pattern: &str) -> Option<Regex> {
+    /// Shared, not cloned: a clone would begin with an empty cache of its automaton.
+    pub(crate) fn known(&self, pattern: &str) -> Option<Arc<Regex>> {
         self.0.get(pattern).cloned()
     }
 }
 
-pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
-    build(pattern).map_err(EvalError::failed)
+pub(crate) fn compile(pattern: &str) -> Result<Arc<Regex>, EvalError> {
+    build(pattern).map(Arc::new).map_err(EvalError::failed)
 }
 
 fn build(pattern: &str) -> Result<Regex, String> {

@@ -49,10 +49,11 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
             _ => want == got,
         });
     let tail = fits.then(|| text.get(shape.len()..)).flatten()?;
-    let tail = tail.strip_prefix('.').map_or(tail, |fraction| fraction.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let tail =
+        tail.strip_prefix('.').map_or(tail, |fraction| fraction.trim_start_matches(|c: char| c.is_ascii_digit()));
     let zone = tail.as_bytes();
-    let zone_fits = matches!(zone, [b'Z' | b'z'])
-        || matches!(zone, [b'+' | b'-', rest @ ..] if rest.len() == 5 && rest[2] == b':');
+    let zone_fits =
+        matches!(zone, [b'Z' | b'z']) || matches!(zone, [b'+' | b'-', rest @ ..] if rest.len() == 5 && rest[2] == b':');
     if zone_fits { text.parse().ok() } else { None }
 }
 

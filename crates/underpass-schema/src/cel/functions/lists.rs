@@ -75,8 +75,7 @@ fn sum(items: &[Value]) -> Outcome {
 }
 
 fn extreme(items: &[Value], want: Ordering, name: &str) -> Outcome {
-    let (first, rest) =
-        items.split_first().ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))?;
+    let (first, rest) = items.split_first().ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))?;
     let mut best = first;
     for item in rest {
         if item.compare(best).ok_or_else(no_overload)? == want {
@@ -93,7 +92,8 @@ fn index(position: Option<usize>) -> Outcome {
 fn slice(items: &[Value], from: i64, to: i64) -> Outcome {
     let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
     let part = range.and_then(|(from, to)| items.get(from..to));
-    let part = part.ok_or_else(|| EvalError::failed(format!("cannot slice({from}, {to}), list is length {}", items.len())))?;
+    let part =
+        part.ok_or_else(|| EvalError::failed(format!("cannot slice({from}, {to}), list is length {}", items.len())))?;
     Ok(Value::list(part.to_vec()))
 }
 

@@ -23,7 +23,8 @@ pub(super) fn call(_: &mut Evaluator<'_>, name: &str, args: &[Value]) -> Option<
 }
 
 fn parse(name: &str, subject: &str) -> Option<Outcome> {
-    let failed = |what: &str| EvalError::failed(format!("{what} {subject:?} parse error during conversion from string"));
+    let failed =
+        |what: &str| EvalError::failed(format!("{what} {subject:?} parse error during conversion from string"));
     Some(match name {
         "isIP" => truth(parse_ip(subject).is_some()),
         "ip" => parse_ip(subject).map(Value::Ip).ok_or_else(|| failed("IP Address")),
@@ -66,9 +67,9 @@ fn of_ip(name: &str, ip: IpAddr) -> Option<Outcome> {
         "isLoopback" => truth(ip.is_loopback()),
         "isLinkLocalUnicast" => truth(link_local),
         "isLinkLocalMulticast" => truth(link_local_multicast),
-        "isGlobalUnicast" => truth(
-            !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || link_local || broadcast),
-        ),
+        "isGlobalUnicast" => {
+            truth(!(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || link_local || broadcast))
+        }
         _ => return None,
     })
 }

@@ -71,7 +71,7 @@ fn regular(evaluator: &mut Evaluator<'_>, name: &str, subject: &Arc<str>, rest: 
     })
 }
 
-fn regex(evaluator: &mut Evaluator<'_>, pattern: &str, subject: &str) -> Result<Regex, EvalError> {
+fn regex(evaluator: &mut Evaluator<'_>, pattern: &str, subject: &str) -> Result<Arc<Regex>, EvalError> {
     // Matching costs text times pattern, in the worst case of a linear matcher.
     evaluator.spend((subject.len() / 10 + 1) * (pattern.len() / 4 + 1))?;
     if let Some(regex) = evaluator.regexes().known(pattern) {
@@ -168,11 +168,8 @@ fn join(evaluator: &mut Evaluator<'_>, args: &[Value]) -> Outcome {
         [Value::List(list), Value::String(separator)] => (list, &**separator),
         _ => return Err(crate::cel::eval::no_overload()),
     };
-    let parts: Option<Vec<&str>> = list
-        .items
-        .iter()
-        .map(|item| if let Value::String(text) = item { Some(&**text) } else { None })
-        .collect();
+    let parts: Option<Vec<&str>> =
+        list.items.iter().map(|item| if let Value::String(text) = item { Some(&**text) } else { None }).collect();
     let parts = parts.ok_or_else(crate::cel::eval::no_overload)?;
     let length: usize = parts.iter().map(|part| part.len() + separator.len()).sum();
     evaluator.spend(length / 10)?;
