@@ -19,7 +19,7 @@ use crate::managed::{
 use crate::merge::merge;
 use crate::path::{PathElement, path_text};
 use crate::update::{changes, disown, read_owners, record, reset_fields, unowned};
-use crate::walk::{to_field_set, with_structs, without};
+use crate::walk::{Emptied, to_field_set, with_structs, without};
 
 /// Owns the fields of an object that existed before anybody was tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -135,11 +135,11 @@ impl Step<'_> {
         let (before, in_merged) = (all(before), fields_of(&merged));
         let owned = others.0.values().fold(now.clone(), |owned, owner| owned.union(owner.fields.clone()));
         // First all that was applied goes; then what has an owner comes back; and what nobody ever applied was never to go.
-        let pruned = without(self.schema, merged.clone(), &before);
+        let pruned = without(self.schema, merged.clone(), &before, Emptied::Nulled);
         let kept = fields_of(&pruned).union(all(&owned));
-        let pruned = without(self.schema, merged.clone(), &in_merged.clone().difference(&kept));
+        let pruned = without(self.schema, merged.clone(), &in_merged.clone().difference(&kept), Emptied::Nulled);
         let gone = in_merged.difference(&fields_of(&pruned)).intersection(&before);
-        without(self.schema, merged, &gone)
+        without(self.schema, merged, &gone, Emptied::GoneUnless(&owned))
     }
 
     /// What `kubectl` applied from the client's side before is its own.
@@ -159,7 +159,7 @@ impl Step<'_> {
 
 /// What is applied, without the fields that are not this endpoint's. Clients print a creation time of `null`, meaning none.
 fn writable(schema: &Schema, applied: &Value, reset: &[&str]) -> Value {
-    let mut config = without(schema, applied.clone(), &reset_fields(reset));
+    let mut config = without(schema, applied.clone(), &reset_fields(reset), Emptied::GoneUnless(&FieldSet::new()));
     if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|name, value| {
             !(value.is_null() && ["creationTimestamp", "managedFields"].contains(&name.as_str()))

@@ -1,11 +1,12 @@
 //! From documents to sets of fields, and from sets back: which fields a document has, and a document without some of them.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 use underpass_schema::Schema;
 
-use crate::fieldset::FieldSet;
+use crate::fieldset::{Branch, FieldSet};
 use crate::node::{ListRules, Node, Shape};
 use crate::path::PathElement;
 
@@ -69,9 +70,18 @@ pub(crate) fn index<'v>(rules: ListRules<'_>, items: &'v [Value]) -> BTreeMap<Pa
     named
 }
 
-/// The document without the fields of the set. A container that is emptied by this goes too.
-pub(crate) fn without(schema: &Schema, mut document: Value, fields: &FieldSet) -> Value {
-    remove_below(Node::resource(schema), &mut document, fields);
+/// What becomes of a container that is not to be removed itself, when all that was in it goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Emptied<'f> {
+    /// It becomes `null`, which counts as a field of its own even where an empty list does not.
+    Nulled,
+    /// It goes too, unless it is in this set: then it stays, empty.
+    GoneUnless(&'f FieldSet),
+}
+
+/// The document without the fields of the set.
+pub(crate) fn without(schema: &Schema, mut document: Value, fields: &FieldSet, emptied: Emptied<'_>) -> Value {
+    remove_below(Node::resource(schema), &mut document, fields, emptied);
     document
 }
 
@@ -111,28 +121,58 @@ fn owned_below(node: Node<'_>, value: &Value) -> FieldSet {
 }
 
 /// Whether the value has been emptied.
-fn remove_below(node: Node<'_>, value: &mut Value, fields: &FieldSet) -> bool {
+fn remove_below(node: Node<'_>, value: &mut Value, fields: &FieldSet, emptied: Emptied<'_>) -> bool {
     match (node.shape(value), value) {
         (Shape::Map, Value::Object(object)) if !object.is_empty() => {
             for (element, branch) in fields.branches() {
                 let PathElement::Field(name) = element else { continue };
                 let Some(value) = object.get_mut(name) else { continue };
-                if branch.member || remove_below(node.field(name).node, value, &branch.below) {
+                if !stays(node.field(name).node, value, branch, emptied.at(element)) {
                     object.remove(name);
                 }
             }
             object.is_empty()
         }
         (Shape::List(rules), Value::Array(items)) if !items.is_empty() => {
-            items.retain_mut(|item| match rules.element(item).ok().and_then(|element| fields.get(&element)) {
-                Some(branch) => !(branch.member || remove_below(rules.item, item, &branch.below)),
-                None => true,
+            items.retain_mut(|item| {
+                let Ok(element) = rules.element(item) else { return true };
+                fields.get(&element).is_none_or(|branch| stays(rules.item, item, branch, emptied.at(&element)))
             });
             items.is_empty()
         }
         _ => false,
     }
 }
+
+/// Removes what the set says about one part of a container, and says whether the part itself stays.
+fn stays(node: Node<'_>, value: &mut Value, branch: &Branch, emptied: (bool, Emptied<'_>)) -> bool {
+    if branch.member {
+        return false;
+    }
+    let (kept, emptied) = emptied;
+    if !remove_below(node, value, &branch.below, emptied) {
+        return true;
+    }
+    if matches!(emptied, Emptied::Nulled) {
+        *value = Value::Null;
+    }
+    kept
+}
+
+impl<'f> Emptied<'f> {
+    /// Whether a part of a container stays when it is emptied, and what holds below it.
+    fn at(self, element: &PathElement) -> (bool, Self) {
+        match self {
+            Self::Nulled => (true, self),
+            Self::GoneUnless(held) => match held.get(element) {
+                Some(branch) => (branch.member, Self::GoneUnless(&branch.below)),
+                None => (false, Self::GoneUnless(&NOTHING)),
+            },
+        }
+    }
+}
+
+static NOTHING: LazyLock<FieldSet> = LazyLock::new(FieldSet::new);
 
 /// The node below an element of a set; sets know no values, so it is read from the schema alone.
 fn node_below<'s>(node: Node<'s>, element: &PathElement) -> Node<'s> {

@@ -8,7 +8,7 @@ use underpass_merge::{ApplyError, Manager, apply, track_update};
 use underpass_schema::Schema;
 
 fn applied(live: Option<&Value>, name: &str, spec: &Value) -> Value {
-    try_apply(live, name, spec, false).unwrap()
+    try_apply(live, name, spec, false).expect("nobody is in the way")
 }
 
 fn try_apply(live: Option<&Value>, name: &str, spec: &Value, force: bool) -> Result<Value, ApplyError> {
@@ -23,7 +23,7 @@ fn updated(live: &Value, name: &str, spec: &Value) -> Value {
 }
 
 fn conflict_of(live: &Value, name: &str, spec: &Value) -> String {
-    try_apply(Some(live), name, spec, false).unwrap_err().to_string()
+    try_apply(Some(live), name, spec, false).expect_err("somebody is in the way").to_string()
 }
 
 #[test]
@@ -96,7 +96,10 @@ fn what_is_no_longer_applied_goes() {
     let object = applied(Some(&object), "a", &after);
     assert_eq!(object["spec"], after);
     let object = applied(Some(&object), "a", &json!({}));
-    assert_eq!(object["spec"], Value::Null, "nobody holds the struct any more");
+    assert_eq!(object["spec"], json!({}));
+    let nothing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "n"}});
+    let object = apply(&everything(), Some(&object), &nothing, &manager("a"), false, &[]).unwrap();
+    assert_eq!(object, nothing, "neither a value nor an owner is left");
 }
 
 #[test]
@@ -117,6 +120,17 @@ fn a_list_item_goes_with_all_that_is_in_it() {
     let object = applied(Some(&object), "a", &json!({"number": 1}));
     assert_eq!(object["spec"], json!({"number": 1}));
     assert_eq!(entry(&object, "controller", "Update"), None);
+}
+
+#[test]
+fn a_container_that_somebody_holds_stays_when_it_is_emptied() {
+    let object = applied(None, "a", &json!({"map": {}, "items": [{"name": "i"}]}));
+    let object = updated(&object, "b", &json!({"map": {}, "items": [{"name": "i", "value": 1}], "set": []}));
+    let object = applied(Some(&object), "c", &json!({"map": {"x": "1"}, "set": ["y"]}));
+    let object = applied(Some(&object), "c", &json!({"number": 1}));
+    assert_eq!(object["spec"], json!({"map": {}, "set": [], "items": [{"name": "i", "value": 1}], "number": 1}));
+    assert_eq!(owned(&object, "a", "Apply")["f:spec"]["f:map"], json!({}));
+    assert_eq!(owned(&object, "b", "Update")["f:spec"]["f:set"], json!({}));
 }
 
 #[test]

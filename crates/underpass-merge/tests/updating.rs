@@ -22,7 +22,7 @@ fn updated(live: &Value, writer: &Manager<'_>, spec: &Value) -> Value {
 
 fn owners(object: &Value) -> Vec<&str> {
     let entries = object["metadata"]["managedFields"].as_array();
-    entries.into_iter().flatten().map(|entry| entry["manager"].as_str().unwrap()).collect()
+    entries.into_iter().flatten().filter_map(|entry| entry["manager"].as_str()).collect()
 }
 
 #[test]
