@@ -1,0 +1,232 @@
+//! The one writer: carries a plan out, step by step, without choices.
+//!
+//! Every write to the API is a server-side apply by the same field manager, bound to the uid that was observed: a plan for an object
+//! that was deleted and made again meets a conflict instead of the new object, and applying to a name that is gone creates nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::response::Status;
+use kube::runtime::events::{Event as KubeEvent, EventType, Recorder, Reporter};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+use underpass_plan::{Action, Event, Finalizer, Plan, Severity, Subject};
+
+use crate::engine::{ContainerEngine, EngineError};
+use crate::kinds;
+use crate::metrics::{Metrics, WriteTarget};
+
+/// Who owns the fields that we write.
+pub const FIELD_MANAGER: &str = "underpass";
+
+/// Longer than any healthy API server needs for one write.
+const WRITE_DEADLINE: Duration = Duration::from_secs(30);
+
+pub struct Applier {
+    client: Client,
+    engine: Arc<dyn ContainerEngine>,
+    recorder: Recorder,
+    metrics: Metrics,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    Done,
+    /// The object went away meanwhile; there is nothing left to write to.
+    Gone,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error("cannot write the {what} of {subject}")]
+    Write {
+        what: &'static str,
+        subject: Box<Subject>,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("the API server did not answer within {} seconds", WRITE_DEADLINE.as_secs())]
+    TooSlow,
+    #[error("the kind {0} is not one of ours")]
+    UnknownKind(String),
+    #[error("an action failed")]
+    Action(#[source] EngineError),
+}
+
+impl ApplyError {
+    /// Somebody else wrote first. A later pass, with what is there then, will do.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Write { source, .. } if api_status(source).is_some_and(Status::is_conflict))
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Write { source, .. } if api_status(source).is_some_and(Status::is_not_found))
+    }
+}
+
+impl Applier {
+    pub fn new(client: Client, engine: Arc<dyn ContainerEngine>, metrics: Metrics) -> Self {
+        let reporter = Reporter { controller: "underpass.dev/controllers".to_owned(), instance: None };
+        Self { recorder: Recorder::new(client.clone(), reporter), client, engine, metrics }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Finalizer first, then the status (what was observed), events, actions, and at last the end of the finalizer.
+    pub async fn apply(&self, plan: &Plan) -> Result<Applied, ApplyError> {
+        match self.carry_out(plan).await {
+            Err(error) if error.is_gone() => Ok(Applied::Gone),
+            Err(error) => Err(error),
+            Ok(()) => Ok(Applied::Done),
+        }
+    }
+
+    async fn carry_out(&self, plan: &Plan) -> Result<(), ApplyError> {
+        let subject = &plan.subject;
+        if let Finalizer::Add(name) = plan.finalizer {
+            self.write_finalizers(subject, &[name]).await?;
+        }
+        if let Some(status) = &plan.status {
+            self.write_status(subject, status).await?;
+        }
+        for event in &plan.events {
+            self.publish(subject, event).await;
+        }
+        for action in &plan.actions {
+            self.act(subject, action).await?;
+        }
+        if let Finalizer::Remove(_) = plan.finalizer {
+            self.write_finalizers(subject, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies the whole set of finalizers that we own; those of others are not touched.
+    async fn write_finalizers(&self, subject: &Subject, finalizers: &[&str]) -> Result<(), ApplyError> {
+        let mut body = skeleton(subject);
+        if !finalizers.is_empty() {
+            body["metadata"]["finalizers"] = json!(finalizers);
+        }
+        let api = self.api(subject)?;
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let patch = Patch::Apply(&body);
+        let write = api.patch(&subject.name, &params, &patch);
+        let outcome = within_deadline("finalizers", subject, write).await;
+        self.metrics.wrote(WriteTarget::Finalizer, &outcome);
+        outcome
+    }
+
+    async fn write_status(&self, subject: &Subject, status: &Value) -> Result<(), ApplyError> {
+        let mut body = skeleton(subject);
+        body["status"] = status.clone();
+        let api = self.api(subject)?;
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let patch = Patch::Apply(&body);
+        let write = api.patch_status(&subject.name, &params, &patch);
+        let outcome = within_deadline("status", subject, write).await;
+        self.metrics.wrote(WriteTarget::Status, &outcome);
+        outcome
+    }
+
+    /// An event that cannot be stored is lost and counted: it must not hold up the work that it tells of.
+    async fn publish(&self, subject: &Subject, event: &Event) {
+        let event = KubeEvent {
+            type_: match event.severity {
+                Severity::Normal => EventType::Normal,
+                Severity::Warning => EventType::Warning,
+            },
+            reason: event.reason.to_owned(),
+            note: Some(shortened(&event.note)),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        let outcome = self.recorder.publish(&event, &reference(subject)).await;
+        self.metrics.wrote(WriteTarget::Event, &outcome);
+        if let Err(error) = outcome {
+            warn!(reason = event.reason, error = &error as &dyn std::error::Error, "event lost");
+        }
+    }
+
+    async fn act(&self, subject: &Subject, action: &Action) -> Result<(), ApplyError> {
+        let outcome = match action {
+            Action::CreateNetwork(request) => self.engine.create_network(request).await,
+            Action::RemoveNetwork { id, .. } => self.engine.remove_network(id).await,
+        };
+        self.metrics.wrote(WriteTarget::Engine, &outcome);
+        info!(%subject, %action, succeeded = outcome.is_ok(), "acted");
+        outcome.map_err(ApplyError::Action)
+    }
+
+    fn api(&self, subject: &Subject) -> Result<Api<DynamicObject>, ApplyError> {
+        let kind =
+            underpass_resources::kind(&subject.kind).ok_or_else(|| ApplyError::UnknownKind(subject.kind.clone()))?;
+        Ok(kinds::api(&self.client, kind, subject.namespace.as_deref()))
+    }
+}
+
+async fn within_deadline(
+    what: &'static str,
+    subject: &Subject,
+    write: impl Future<Output = kube::Result<DynamicObject>>,
+) -> Result<(), ApplyError> {
+    match tokio::time::timeout(WRITE_DEADLINE, write).await {
+        Err(_) => Err(ApplyError::TooSlow),
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(source)) => {
+            Err(ApplyError::Write { what, subject: Box::new(subject.clone()), source: Box::new(source) })
+        }
+    }
+}
+
+fn skeleton(subject: &Subject) -> Value {
+    let mut metadata = json!({ "name": subject.name, "uid": subject.uid });
+    if let Some(namespace) = &subject.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    json!({ "apiVersion": subject.api_version, "kind": subject.kind, "metadata": metadata })
+}
+
+fn reference(subject: &Subject) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(subject.api_version.clone()),
+        kind: Some(subject.kind.clone()),
+        namespace: subject.namespace.clone(),
+        name: Some(subject.name.clone()),
+        uid: Some(subject.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// The API refuses a note of more than 1024 bytes.
+fn shortened(note: &str) -> String {
+    const LONGEST: usize = 1024;
+    if note.len() <= LONGEST {
+        return note.to_owned();
+    }
+    let end = note.floor_char_boundary(LONGEST - "…".len());
+    format!("{}…", &note[..end])
+}
+
+fn api_status(error: &kube::Error) -> Option<&Status> {
+    match error {
+        kube::Error::Api(status) => Some(status),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let long = shortened(&"ö".repeat(1000));
+        assert!(long.len() <= 1024 && long.ends_with('…'), "{}", long.len());
+    }
+}

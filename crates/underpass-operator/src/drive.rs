@@ -1,0 +1,208 @@
+//! The loop, written once for every kind: key in, observe, plan, apply, count, look again.
+//!
+//! Keys come from watches, from plans that ask to be looked at again, from failures after their back-off, and from a period that
+//! repairs what a lost signal left behind. One key is never in two passes at once, and the passes of one kind are bounded. kube's
+//! `Controller` was rejected: it hands the cached object to the reconciler, and here a key is only a hint.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::mpsc;
+use futures::{FutureExt, Stream, StreamExt, stream};
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::scheduler::{ScheduleRequest, scheduler};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, info_span, warn};
+use underpass_plan::Failure;
+
+use crate::apply::{Applied, Applier, ApplyError};
+use crate::backoff::Backoff;
+use crate::metrics::PassResult;
+use crate::reconcile::{Key, ObserveError, Reconcile};
+
+/// A pass is a handful of calls with deadlines of their own; this one catches what they miss.
+const PASS_DEADLINE: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Passes of one kind at the same time.
+    pub workers: usize,
+    /// How often an object is looked at when nothing happens.
+    pub period: Duration,
+    pub backoff: Backoff,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { workers: 8, period: Duration::from_secs(300), backoff: Backoff::default() }
+    }
+}
+
+/// Runs until `stop`; passes that have begun are finished.
+pub async fn drive<R: Reconcile>(
+    reconciler: Arc<R>,
+    triggers: impl Stream<Item = Key> + Send,
+    applier: Arc<Applier>,
+    pace: Pace,
+    stop: CancellationToken,
+) {
+    let (again_tx, again_rx) = mpsc::unbounded();
+    let requests = stream::select(triggers.map(|key| at(key, Duration::ZERO)), again_rx);
+    let mut queue = pin!(scheduler(requests));
+    let mut running = HashSet::new();
+    let mut memories: HashMap<Key, Memory> = HashMap::new();
+    let mut passes = JoinSet::new();
+    loop {
+        let free = running.len() < pace.workers;
+        let mut ready = queue.as_mut().hold_unless(|key| free && !running.contains(key));
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(key) = ready.next() => {
+                let memory = memories.get(&key).cloned().unwrap_or_default();
+                running.insert(key.clone());
+                passes.spawn(guarded(Arc::clone(&reconciler), Arc::clone(&applier), key, memory));
+            }
+            Some(Ok((key, memory, result))) = passes.join_next() => {
+                running.remove(&key);
+                let (memory, wait) = memory.after(&result, &pace, Timestamp::now());
+                if let Some(wait) = wait {
+                    memories.insert(key.clone(), memory);
+                    // The receiver lives as long as this loop.
+                    let _ = again_tx.unbounded_send(at(key, wait));
+                } else {
+                    memories.remove(&key);
+                }
+            }
+        }
+    }
+    while passes.join_next().await.is_some() {}
+}
+
+/// What is remembered about a key between two passes. It is lost with the process, and nothing depends on it but the back-off and the
+/// report of a failure that the next attempt would meet again.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    /// Passes in a row that did not settle.
+    troubles: u32,
+    failure: Option<Failure>,
+}
+
+#[derive(Debug)]
+enum Pass {
+    /// The object is as planned; look again after this time, or after the period.
+    Settled(Option<Duration>),
+    /// Something was done outside of the API: look at once what became of it.
+    Acted,
+    Gone,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PassError {
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    #[error("the pass took longer than {} seconds and was given up", PASS_DEADLINE.as_secs())]
+    TooSlow,
+    #[error("the pass panicked, which is a defect of underpass")]
+    Panicked,
+}
+
+type Done = (Key, Memory, Result<Pass, PassError>);
+
+impl Memory {
+    /// What to remember, and when to look again; `None` for never.
+    fn after(mut self, result: &Result<Pass, PassError>, pace: &Pace, now: Timestamp) -> (Self, Option<Duration>) {
+        let wait = match result {
+            Ok(Pass::Gone) => return (Self::default(), None),
+            Ok(Pass::Settled(wait)) => {
+                if self.failure.as_ref().is_none_or(|failure| failure.wait(now).is_none()) {
+                    self = Self::default();
+                }
+                wait.unwrap_or_else(|| pace.period.mul_f64(rand::random_range(0.9..=1.1)))
+            }
+            Ok(Pass::Acted) => {
+                self.failure = None;
+                self.troubles += 1;
+                // The first look comes at once. More mean that the action has no visible effect: no reason to repeat it fast.
+                if self.troubles == 1 { Duration::ZERO } else { pace.backoff.wait(self.troubles) }
+            }
+            Err(error) => {
+                self.troubles += 1;
+                let wait = pace.backoff.wait(self.troubles);
+                match error {
+                    // Back at once to report it; the plan keeps the back-off.
+                    PassError::Apply(ApplyError::Action(source)) => {
+                        self.failure = Some(Failure {
+                            cause: source.cause(),
+                            message: source.to_string(),
+                            retry_at: now.saturating_add(wait).unwrap_or(Timestamp::MAX),
+                        });
+                        Duration::ZERO
+                    }
+                    _ => wait,
+                }
+            }
+        };
+        (self, Some(wait))
+    }
+}
+
+/// A pass that always comes back, whatever happens in it: a key that stayed marked as running would never be looked at again.
+async fn guarded<R: Reconcile>(reconciler: Arc<R>, applier: Arc<Applier>, key: Key, memory: Memory) -> Done {
+    let kind = reconciler.kind();
+    let span = info_span!("reconcile", kind, object = %key);
+    let started = Instant::now();
+    let pass = pass(&*reconciler, &applier, &key, memory.failure.as_ref());
+    let pass = AssertUnwindSafe(tokio::time::timeout(PASS_DEADLINE, pass)).catch_unwind().instrument(span.clone());
+    let result = match pass.await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(PassError::TooSlow),
+        Err(_) => Err(PassError::Panicked),
+    };
+    span.in_scope(|| report(&result));
+    applier.metrics().passed(kind, label(&result), started.elapsed());
+    (key, memory, result)
+}
+
+async fn pass<R: Reconcile>(
+    reconciler: &R,
+    applier: &Applier,
+    key: &Key,
+    failure: Option<&Failure>,
+) -> Result<Pass, PassError> {
+    let Some(observed) = reconciler.observe(key, failure).await? else { return Ok(Pass::Gone) };
+    let plan = R::plan(&observed);
+    Ok(match applier.apply(&plan).await? {
+        Applied::Gone => Pass::Gone,
+        Applied::Done if plan.actions.is_empty() => Pass::Settled(plan.look_again_after),
+        Applied::Done => Pass::Acted,
+    })
+}
+
+fn report(result: &Result<Pass, PassError>) {
+    match result {
+        Ok(pass) => debug!(?pass, "passed"),
+        Err(PassError::Apply(error)) if error.is_conflict() => debug!("somebody else wrote first: looking again"),
+        Err(error) => warn!(error = error as &dyn std::error::Error, "pass failed, will be repeated"),
+    }
+}
+
+fn label(result: &Result<Pass, PassError>) -> PassResult {
+    match result {
+        Ok(Pass::Settled(_)) => PassResult::Settled,
+        Ok(Pass::Acted) => PassResult::Acted,
+        Ok(Pass::Gone) => PassResult::Gone,
+        Err(PassError::Apply(error)) if error.is_conflict() => PassResult::Conflict,
+        Err(_) => PassResult::Failed,
+    }
+}
+
+fn at(key: Key, wait: Duration) -> ScheduleRequest<Key> {
+    ScheduleRequest { message: key, run_at: Instant::now() + wait }
+}

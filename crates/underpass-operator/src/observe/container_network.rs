@@ -1,0 +1,62 @@
+//! A ContainerNetwork, and the network of its name on the engine.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, Client};
+use underpass_plan::container_network::{self, Engine, Observed};
+use underpass_plan::{Failure, Plan};
+use underpass_resources::ContainerNetwork;
+
+use crate::engine::{ContainerEngine, EngineError};
+use crate::reconcile::{Key, ObserveError, Reconcile};
+
+const KIND: &str = "ContainerNetwork";
+
+pub struct ContainerNetworks {
+    objects: Api<ContainerNetwork>,
+    engine: Arc<dyn ContainerEngine>,
+}
+
+impl ContainerNetworks {
+    pub fn new(client: Client, engine: Arc<dyn ContainerEngine>) -> Self {
+        Self { objects: Api::all(client), engine }
+    }
+
+    async fn engine_view(&self, network: String) -> Result<Engine, ObserveError> {
+        let found = async {
+            self.engine.health().await?;
+            self.engine.find_network(&network).await
+        };
+        match found.await {
+            Ok(network) => Ok(Engine::Available { network }),
+            Err(EngineError::Unavailable(why)) => Ok(Engine::Unavailable { why }),
+            Err(source) => Err(ObserveError::Engine { network, source }),
+        }
+    }
+}
+
+#[async_trait]
+impl Reconcile for ContainerNetworks {
+    type Observed = Observed;
+
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    async fn observe(&self, key: &Key, failure: Option<&Failure>) -> Result<Option<Observed>, ObserveError> {
+        let object = self.objects.get_opt(&key.name).await.map_err(|source| ObserveError::Object {
+            kind: KIND,
+            key: key.clone(),
+            source: Box::new(source),
+        })?;
+        let Some(object) = object else { return Ok(None) };
+        let engine = self.engine_view(container_network::network_name(&object)).await?;
+        Ok(Some(Observed { object, engine, failure: failure.cloned(), now: Timestamp::now() }))
+    }
+
+    fn plan(observed: &Observed) -> Plan {
+        container_network::plan(observed)
+    }
+}

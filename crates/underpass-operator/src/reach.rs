@@ -1,0 +1,78 @@
+//! Whether an API server can be worked with, and if not, in one sentence what to do.
+
+use std::error::Error as StdError;
+
+use kube::Client;
+use kube::api::ListParams;
+use underpass_resources::KINDS;
+
+use crate::kinds;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Unreachable {
+    #[error("the API server cannot be reached: start it, or give the kubeconfig of one that runs")]
+    NoConnection(#[source] Box<kube::Error>),
+    #[error(
+        "the API server is another one than the kubeconfig was made for (its certificate is signed by an unknown authority): use the kubeconfig of the server that runs now"
+    )]
+    ForeignServer(#[source] Box<kube::Error>),
+    #[error(
+        "the API server does not accept the credentials of the kubeconfig (401): they are expired or made for another server; use the kubeconfig of the server that runs now"
+    )]
+    Credentials(#[source] Box<kube::Error>),
+    #[error("the user of the kubeconfig may not read {what} (403): grant it, or use another kubeconfig")]
+    Forbidden {
+        what: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error(
+        "the API server does not know {0}: install the CRDs first (underpass crds | kubectl apply --server-side -f -)"
+    )]
+    MissingKinds(String),
+    #[error("the API server answered in an unexpected way")]
+    Other(#[source] Box<kube::Error>),
+}
+
+/// Asks for one object of every kind: it proves the connection, the credentials and the CRDs at once.
+pub async fn check(client: &Client) -> Result<(), Unreachable> {
+    let mut missing = Vec::new();
+    for kind in KINDS {
+        match kinds::api(client, kind, None).list(&ListParams::default().limit(1)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                missing.push(kind.crd_name());
+            }
+            Err(error) => return Err(explain(error, kind.plural)),
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(Unreachable::MissingKinds(missing.join(", "))) }
+}
+
+/// What a failed request says about the server; `what` was asked for.
+pub fn explain(error: kube::Error, what: &str) -> Unreachable {
+    let code = if let kube::Error::Api(status) = &error { Some(status.code) } else { None };
+    let source = Box::new(error);
+    match code {
+        Some(401) => Unreachable::Credentials(source),
+        Some(403) => Unreachable::Forbidden { what: what.to_owned(), source },
+        Some(_) => Unreachable::Other(source),
+        None if mentions(&*source, "invalid peer certificate") => Unreachable::ForeignServer(source),
+        None if matches!(*source, kube::Error::Service(_) | kube::Error::HyperError(_)) => {
+            Unreachable::NoConnection(source)
+        }
+        None => Unreachable::Other(source),
+    }
+}
+
+/// The layers between rustls and kube box their causes, so that the text is all that is left to recognise one by.
+fn mentions(error: &dyn StdError, text: &str) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.to_string().contains(text) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

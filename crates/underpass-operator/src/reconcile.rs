@@ -1,0 +1,71 @@
+//! What a kind brings to the loop.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use underpass_plan::{Failure, Plan};
+
+/// Where to look. Never data: whoever gets a key reads the object again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+/// One kind's part of the pattern. `plan` has no `self`, so it cannot reach a client, an engine or a clock.
+#[async_trait]
+pub trait Reconcile: Send + Sync + 'static {
+    type Observed: Send + Sync;
+
+    /// The name of the kind, for logs and metrics.
+    fn kind(&self) -> &'static str;
+
+    /// Gathers all that the decision may look at; `None` when there is no such object (any more). `failure` is how the last action for
+    /// this key failed, if it did.
+    async fn observe(&self, key: &Key, failure: Option<&Failure>) -> Result<Option<Self::Observed>, ObserveError>;
+
+    fn plan(observed: &Self::Observed) -> Plan;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    #[error("cannot read {kind} {key} from the API server")]
+    Object {
+        kind: &'static str,
+        key: Key,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("{kind} {key} as the API server returned it has another shape than this version knows")]
+    Shape {
+        kind: &'static str,
+        key: Key,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("cannot ask the container engine for the network {network}")]
+    Engine {
+        network: String,
+        #[source]
+        source: crate::engine::EngineError,
+    },
+}
+
+impl Key {
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: None, name: name.into() }
+    }
+
+    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
