@@ -28,7 +28,7 @@ text! {
 text! {
     /// A DNS resolver: an address, or an address and a port (`9.9.9.9`, `9.9.9.9:5353`, `[2620:fe::fe]:53`).
     ResolverAddress, max 53,
-    rule "isIP(self) || (self.matches('^([0-9.]+|[[][0-9a-fA-F:.]+[]]):([1-9][0-9]{0,4})$') && \
+    rule "isIP(self) || (self.matches('^([0-9.]+|\\\\[[0-9a-fA-F:.]+\\\\]):([1-9][0-9]{0,4})$') && \
           isIP(self.substring(0, self.lastIndexOf(':')).replace('[', '').replace(']', '')) && \
           int(self.substring(self.lastIndexOf(':') + 1)) <= 65535)",
     says "is not a resolver; write an IP address, or address:port, for example 9.9.9.9 or [2620:fe::fe]:53"

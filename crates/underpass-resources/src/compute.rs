@@ -81,7 +81,8 @@ fn amount(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn at_most(name: &str) -> String {
-    let there = |part: &str| format!("has(self.{part}) && has(self.{part}.{name}) && isQuantity(string(self.{part}.{name}))");
+    let there =
+        |part: &str| format!("has(self.{part}) && has(self.{part}.{name}) && isQuantity(string(self.{part}.{name}))");
     format!(
         "!({} && {}) || quantity(string(self.requests.{name})).compareTo(quantity(string(self.limits.{name}))) <= 0",
         there("requests"),

@@ -49,7 +49,8 @@ fn known_format(format: &str) -> Option<&'static str> {
 
 fn check_name(root: &mut JSONSchemaProps) {
     // Declared only so that the rule below can name the field; an API server knows the rest of metadata by itself.
-    let name = JSONSchemaProps { type_: Some("string".to_owned()), max_length: Some(253), ..JSONSchemaProps::default() };
+    let name =
+        JSONSchemaProps { type_: Some("string".to_owned()), max_length: Some(253), ..JSONSchemaProps::default() };
     let metadata = JSONSchemaProps {
         type_: Some("object".to_owned()),
         properties: Some([("name".to_owned(), name)].into()),

@@ -28,7 +28,12 @@ use crate::rules::{at, different, in_order, inside, must_be_v4, outside_range};
     printcolumn(name = "ServerIP", type_ = "string", json_path = ".spec.networkConfig.serverIP"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Active Leases", type_ = "integer", json_path = ".status.activeLeases"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = "1"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        priority = "1"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -128,9 +133,10 @@ pub struct DHCPNetworkConfig {
 #[x_kube(
     validation = must_be_v4(".rangeStart", "true", "self.rangeStart"),
     validation = must_be_v4(".rangeEnd", "true", "self.rangeEnd"),
+    // Quadratic, so a longer list is left to the controller, which reports the second reservation.
     validation = at(
         ".reservations",
-        "!has(self.reservations) || self.reservations.all(r, self.reservations.exists_one(o, o.ip == r.ip))",
+        "!has(self.reservations) || size(self.reservations) > 64 || self.reservations.all(r, self.reservations.exists_one(o, o.ip == r.ip))",
         "two machines have the same address reserved; reserve each address once"
     )
 )]

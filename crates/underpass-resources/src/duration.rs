@@ -39,7 +39,15 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_written() {
-        for (text, seconds) in [("30s", Some(30)), ("1h30m", Some(5400)), ("24h", Some(86400)), ("", None), ("5", None), ("0s", None), ("1d", None)] {
+        for (text, seconds) in [
+            ("30s", Some(30)),
+            ("1h30m", Some(5400)),
+            ("24h", Some(86400)),
+            ("", None),
+            ("5", None),
+            ("0s", None),
+            ("1d", None),
+        ] {
             assert_eq!(DurationText::from(text).duration(), seconds.map(Duration::from_secs), "{text}");
         }
     }

@@ -27,9 +27,19 @@ pub const SET_GATEWAY: &str = "setGateway";
     doc = "A gateway through which pods reach the outside, and through nothing else: not one packet of theirs leaves another way, not even while it starts or fails.",
     status = "EgressGatewayStatus",
     derive = "PartialEq",
-    printcolumn(name = "Gateway", type_ = "string", json_path = ".status.gatewayValue", description = "What pods write in setGateway"),
+    printcolumn(
+        name = "Gateway",
+        type_ = "string",
+        json_path = ".status.gatewayValue",
+        description = "What pods write in setGateway"
+    ),
     printcolumn(name = "Clients", type_ = "integer", json_path = ".status.clients"),
-    printcolumn(name = "Replicas", type_ = "integer", json_path = ".status.readyReplicas", description = "Replicas that are ready"),
+    printcolumn(
+        name = "Replicas",
+        type_ = "integer",
+        json_path = ".status.readyReplicas",
+        description = "Replicas that are ready"
+    ),
     printcolumn(name = "Public IP", type_ = "string", json_path = ".status.endpoints[0].publicIP", priority = "1"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
@@ -59,11 +69,6 @@ pub const SET_GATEWAY: &str = "setGateway";
         ".replicas",
         "self.link.type != 'VXLAN' || self.replicas == 1",
         "a VXLAN gateway cannot have several replicas; write replicas: 1, or link.type: WireGuard"
-    ),
-    validation = at(
-        ".portForwards",
-        "!has(self.portForwards) || self.portForwards.all(a, self.portForwards.exists_one(b, b.port == a.port && b.protocol == a.protocol))",
-        "two port forwards take the same port; forward each port once"
     )
 )]
 pub struct EgressGatewaySpec {
@@ -113,9 +118,9 @@ pub struct EgressGatewaySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<GatewayDns>,
 
-    /// Ports of the gateway's outside that lead to a client.
+    /// Ports of the gateway's outside that lead to a client. Each port and protocol may be forwarded once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["port", "protocol"]))]
     pub port_forwards: Vec<PortForward>,
 
     /// Image of the gateway. Left out: the image that the operator itself runs from.
@@ -231,9 +236,6 @@ pub struct GatewayDns {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PortForward {
-    /// Name of the forward, unique in this object.
-    pub name: Label,
-
     /// Port outside.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,

@@ -32,7 +32,12 @@ use crate::rules::{at, different, in_order, inside, must_be_v4, outside_range};
     printcolumn(name = "DNS", type_ = "boolean", json_path = ".status.componentStatus.dnsReady"),
     printcolumn(name = "Proxy", type_ = "boolean", json_path = ".status.componentStatus.proxyReady"),
     printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.networkConfig.cidr", priority = "1"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = "1"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        priority = "1"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -107,7 +112,11 @@ pub struct InfraNetworkConfig {
 
 impl InfraNetworkConfig {
     pub fn attachment(&self, own_namespace: &str) -> ResolvedAttachment {
-        attachment::resolve(&self.network_attachment_definition, self.network_attachment_namespace.as_ref(), own_namespace)
+        attachment::resolve(
+            &self.network_attachment_definition,
+            self.network_attachment_namespace.as_ref(),
+            own_namespace,
+        )
     }
 }
 
@@ -268,7 +277,10 @@ impl Infra {
     pub fn control_plane_namespace(&self) -> String {
         let named = self.spec.proxy().and_then(|proxy| proxy.control_plane_namespace.as_ref());
         let namespace = self.metadata.namespace.as_deref().unwrap_or("default");
-        named.map_or_else(|| format!("{namespace}-{}", self.metadata.name.as_deref().unwrap_or_default()), ToString::to_string)
+        named.map_or_else(
+            || format!("{namespace}-{}", self.metadata.name.as_deref().unwrap_or_default()),
+            ToString::to_string,
+        )
     }
 }
 

@@ -132,7 +132,11 @@ impl PortMapping {
     pub fn parts(&self) -> Option<MappedPort> {
         let (ports, protocol) = self.split_once('/').unwrap_or((self, "tcp"));
         let (pod_port, workstation_port) = ports.split_once(':')?;
-        Some(MappedPort { pod_port: pod_port.parse().ok()?, workstation_port: workstation_port.parse().ok()?, udp: protocol == "udp" })
+        Some(MappedPort {
+            pod_port: pod_port.parse().ok()?,
+            workstation_port: workstation_port.parse().ok()?,
+            udp: protocol == "udp",
+        })
     }
 }
 

@@ -5,8 +5,8 @@ use kube::CustomResourceExt;
 
 use crate::crd::finish;
 use crate::{
-    ContainerNetwork, ContainerNetworkTunnelProxy, DHCPServer, DNSServer, EgressGateway, GatewayClient, Infra, InterceptRequest,
-    ProxyServer, Workstation,
+    ContainerNetwork, ContainerNetworkTunnelProxy, DHCPServer, DNSServer, EgressGateway, GatewayClient, Infra,
+    InterceptRequest, ProxyServer, Workstation,
 };
 
 pub const HOSTED_CLUSTER_GROUP: &str = "hostedcluster.densityops.com";

@@ -3,6 +3,7 @@
 //! One module per kind, one per notion that kinds share. Everything that can be refused when an object is applied is refused there, by the
 //! schema and its CEL rules, on a Kubernetes API server and on the embedded one alike. Pure: no clock, no I/O.
 
+#![allow(clippy::duplicated_attributes, reason = "every printer column repeats its type")]
 #![allow(unreachable_pub, reason = "derive(KubeSchema) repeats each pub struct inside a function")]
 
 pub mod address;
@@ -34,9 +35,7 @@ pub use egress_gateway::{EgressGateway, EgressGatewaySpec, EgressGatewayStatus};
 pub use gateway_client::{GatewayClient, GatewayClientSpec, GatewayClientStatus};
 pub use infra::{Infra, InfraSpec, InfraStatus};
 pub use intercept_request::{InterceptRequest, InterceptRequestSpec, InterceptRequestStatus};
-pub use kinds::{
-    CATEGORY, HOSTED_CLUSTER_GROUP, KINDS, Kind, UNDERPASS_GROUP, VERSION, crds, kind,
-};
+pub use kinds::{CATEGORY, HOSTED_CLUSTER_GROUP, KINDS, Kind, UNDERPASS_GROUP, VERSION, crds, kind};
 pub use proxy_server::{ProxyServer, ProxyServerSpec, ProxyServerStatus};
 pub use tunnel_proxy::{
     ContainerNetworkTunnelProxy, ContainerNetworkTunnelProxySpec, ContainerNetworkTunnelProxyStatus,

@@ -25,9 +25,7 @@ pub(crate) fn fixed(field: &str) -> Rule {
 pub(crate) fn fixed_optional(field: &str) -> Rule {
     immutable(
         field,
-        format!(
-            "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
-        ),
+        format!("has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"),
     )
 }
 
@@ -43,8 +41,12 @@ pub(crate) fn fixed_set(field: &str) -> Rule {
 }
 
 fn immutable(field: &str, cel: String) -> Rule {
-    at(&format!(".{field}"), cel, format!("{field} cannot be changed; delete the object and create it again with the new value"))
-        .reason(Reason::FieldValueForbidden)
+    at(
+        &format!(".{field}"),
+        cel,
+        format!("{field} cannot be changed; delete the object and create it again with the new value"),
+    )
+    .reason(Reason::FieldValueForbidden)
 }
 
 /// Two names for one field: both may be written only if they say the same.
@@ -61,7 +63,11 @@ pub(crate) fn inside(path: &str, guard: &str, address: &str, network: &str, netw
     let field = path.rsplit('.').next().unwrap_or(path);
     at(
         path,
-        format!("!({guard}) || !{valid} || !isCIDR({network}) || cidr({network}).containsIP({ip})", valid = is_address(address), ip = ip_of(address)),
+        format!(
+            "!({guard}) || !{valid} || !isCIDR({network}) || cidr({network}).containsIP({ip})",
+            valid = is_address(address),
+            ip = ip_of(address)
+        ),
         format!("{field} is outside {network_name}; choose an address of that network"),
     )
 }

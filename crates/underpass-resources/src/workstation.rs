@@ -29,7 +29,12 @@ use crate::rules::at;
     printcolumn(name = "Intercepts", type_ = "integer", json_path = ".status.intercepts"),
     printcolumn(name = "Heartbeat", type_ = "date", json_path = ".status.lastHeartbeatTime"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = "1"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        priority = "1"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
