@@ -1,5 +1,7 @@
 //! The CRD manifests under `deploy/crds` are what the types say. `UPDATE=1 cargo test -p underpass-resources` rewrites them.
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

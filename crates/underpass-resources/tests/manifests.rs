@@ -1,5 +1,7 @@
 //! Every good manifest passes, every bad one is refused where and because it says (`testdata/README.md` has the format).
 
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -76,6 +78,42 @@ fn examples_are_accepted_and_cover_every_kind() {
         }
     }
     assert_eq!(kinds.len(), crds().len(), "{kinds:?}");
+}
+
+#[test]
+fn rust_reads_and_writes_what_the_schemas_admit() {
+    for path in files("examples").into_iter().chain(files("testdata/seeds")).filter(|path| !is_patch(path)) {
+        for document in documents(&path).into_iter().filter(|document| validator(document).is_some()) {
+            let (admitted, _) = admit(&document, None);
+            assert_eq!(through_rust(&admitted), admitted, "{}", path.display());
+        }
+    }
+}
+
+fn through_rust(object: &Value) -> Value {
+    macro_rules! through {
+        ($($kind:ident),*) => {
+            match object["kind"].as_str().unwrap() {
+                $(stringify!($kind) => {
+                    let typed: underpass_resources::$kind = serde_json::from_value(object.clone()).unwrap();
+                    serde_json::to_value(typed).unwrap()
+                })*
+                other => panic!("{other} is not ours"),
+            }
+        };
+    }
+    through!(
+        ContainerNetwork,
+        ContainerNetworkTunnelProxy,
+        DHCPServer,
+        DNSServer,
+        EgressGateway,
+        GatewayClient,
+        Infra,
+        InterceptRequest,
+        ProxyServer,
+        Workstation
+    )
 }
 
 #[test]
