@@ -84,15 +84,14 @@ impl<'v> Walk<'v> {
 
     fn embedded(&mut self, map: &Map<String, Value>, path: &Path) {
         for name in ["apiVersion", "kind"] {
+            let path = path.field(name);
             match map.get(name) {
+                None => self.errors.push(FieldError::required(&path, "")),
                 Some(Value::String(text)) if !text.is_empty() => {}
-                Some(Value::String(_)) | None => {
-                    self.errors.push(FieldError::required(&path.field(name), "must not be empty"));
+                Some(text @ Value::String(_)) => {
+                    self.errors.push(FieldError::invalid(&path, text, "must not be empty"))
                 }
-                Some(other) => {
-                    let text = Schema { type_: Some(Type::String), ..Schema::default() };
-                    self.check_type(&text, other, &path.field(name));
-                }
+                Some(other) => self.errors.push(FieldError::invalid(&path, other, "must be a string")),
             }
         }
     }
@@ -128,10 +127,12 @@ impl<'v> Walk<'v> {
             Some(ListType::Map) => keys_of,
             Some(ListType::Atomic) | None => return,
         };
-        let mut seen = BTreeSet::new();
+        let mut seen = HashMap::new();
         for (index, item) in items.iter().enumerate() {
             let identity = identity(schema, item);
-            if !seen.insert(canonical(&identity)) {
+            let times = seen.entry(canonical(&identity)).and_modify(|times| *times += 1).or_insert(1);
+            // However often a value is repeated, it is reported once.
+            if *times == 2 {
                 self.errors.push(FieldError::new(&path.index(index), ErrorKind::Duplicate, Some(&identity), ""));
             }
         }

@@ -218,7 +218,7 @@ fn embedded_resources_name_themselves() {
         "x-kubernetes-preserve-unknown-fields": true}));
     assert_eq!(
         errors(&schema, &json!({"kind": ""})),
-        ["spec.x.apiVersion: Required value: must not be empty", "spec.x.kind: Required value: must not be empty"]
+        ["spec.x.apiVersion: Required value", r#"spec.x.kind: Invalid value: "": must not be empty"#]
     );
     assert_eq!(errors(&schema, &json!({"apiVersion": "v1", "kind": "Pod", "a": 1})), [""; 0]);
 }

@@ -37,6 +37,13 @@ fn good_schemas_pass() {
 fn roots() {
     assert_eq!(errors(&json!({})), ["type: Required value: must not be empty at the root"]);
     assert_eq!(
+        errors(&json!({"type": "object", "additionalProperties": true, "nullable": true})),
+        [
+            "nullable: Forbidden: nullable cannot be true at the root",
+            "additionalProperties: Forbidden: must not be used at the root"
+        ]
+    );
+    assert_eq!(
         errors(&json!({"type": "array", "items": {"type": "string"}})),
         [r#"type: Invalid value: "array": must be object at the root"#]
     );
@@ -55,6 +62,41 @@ fn roots() {
 }
 
 #[test]
+fn branches_of_the_root_talk_about_declared_fields() {
+    assert_eq!(
+        errors(&json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}},
+            "anyOf": [{"required": ["a"]}, {"properties": {"b": {}}}], "not": {"properties": {"a": {"items": {"items": {}}}}}})),
+        [
+            "properties[b]: Required value: because it is defined in anyOf[1].properties[b]",
+            "properties[a].items.items: Required value: because it is defined in not.properties[a].items.items",
+        ]
+    );
+}
+
+#[test]
+fn old_values_need_a_place_of_their_own() {
+    let rule = json!([{"rule": "self == oldSelf"}]);
+    let inner = json!({"type": "object", "properties": {"y": {"type": "string", "x-kubernetes-validations": rule}}});
+    let want = r#"Invalid value: "self == oldSelf": oldSelf cannot be used on the uncorrelatable portion of the schema within properties[x]"#;
+    assert_eq!(
+        field_errors(&json!({"type": "array", "items": inner})),
+        [format!("properties[x].items.properties[y].x-kubernetes-validations[0].rule: {want}")]
+    );
+    assert_eq!(
+        field_errors(&json!({"type": "object", "x-kubernetes-map-type": "atomic", "properties": inner["properties"]})),
+        [format!("properties[x].properties[y].x-kubernetes-validations[0].rule: {want}")]
+    );
+}
+
+#[test]
+fn identity_has_no_defaults() {
+    assert_eq!(
+        errors(&json!({"type": "object", "properties": {"kind": {"type": "string", "default": "K"}}})),
+        ["properties[kind].default: Forbidden: must not be set in top-level kind"]
+    );
+}
+
+#[test]
 fn bad_fields_are_named() {
     let cases = [
         (json!({}), "properties[x].type: Required value: must not be empty for specified object fields"),
@@ -68,12 +110,16 @@ fn bad_fields_are_named() {
             "properties[x].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive",
         ),
         (
-            json!({"type": "object", "additionalProperties": false}),
-            "properties[x].additionalProperties: Forbidden: additionalProperties cannot be set to false",
+            json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}),
+            "properties[x].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true",
         ),
         (
-            json!({"type": "string", "x-kubernetes-int-or-string": true}),
-            "properties[x].type: Forbidden: must be empty if x-kubernetes-int-or-string is true",
+            json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"kind": {"type": "integer"}}}),
+            r#"properties[x].properties[kind].type: Invalid value: "integer": must be string"#,
+        ),
+        (
+            json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["k"]}),
+            "properties[x].x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty",
         ),
         (
             json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}),
@@ -93,7 +139,7 @@ fn bad_fields_are_named() {
         ),
         (
             json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}),
-            r#"properties[x].x-kubernetes-list-map-keys[0]: Invalid value: "k": entries must all be names of item properties"#,
+            r#"properties[x].x-kubernetes-list-map-keys: Invalid value: ["k"]: entries must all be names of item properties"#,
         ),
         (
             json!({"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}},
@@ -118,8 +164,8 @@ fn bad_fields_are_named() {
             "properties[x].anyOf[0].type: Forbidden: must be empty to be structural",
         ),
         (
-            json!({"type": "object", "properties": {}, "not": {"properties": {"a": {"enum": ["b"]}}}}),
-            "properties[x].not.properties[a]: Required value: must be specified in the structure outside of this branch, too",
+            json!({"type": "object", "not": {"properties": {"metadata": {}}}}),
+            "properties[x].not.properties[metadata]: Forbidden: must not be specified in a nested context",
         ),
         (
             json!({"type": "string", "pattern": "("}),
