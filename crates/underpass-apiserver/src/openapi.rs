@@ -336,6 +336,27 @@ mod tests {
     }
 
     #[test]
+    fn what_v2_can_say_is_published_as_written() {
+        let written = json!({
+            "description": "a bar", "type": "object",
+            "properties": {
+                "spec": { "type": "object", "required": ["name"], "properties": {
+                    "name": { "type": "string", "pattern": "a|b", "maxLength": 9 },
+                    "default": { "type": "array", "items": { "type": "integer", "format": "int32", "minimum": 1 } },
+                    "labels": { "type": "object", "additionalProperties": { "type": "string" } },
+                } },
+                "status": { "type": "object", "description": "how it is" },
+            },
+        });
+        let mut published = v2_of(&written);
+        for field in ["apiVersion", "kind", "metadata"] {
+            assert!(published["properties"].as_object_mut().unwrap().remove(field).is_some(), "{field}");
+        }
+        published.as_object_mut().unwrap().retain(|key, _| !key.starts_with("x-"));
+        assert_eq!(published, written);
+    }
+
+    #[test]
     fn v3_keeps_what_v2_cannot_say() {
         let foo = v3_of(&foo());
         let spec = &foo["properties"]["spec"]["properties"];

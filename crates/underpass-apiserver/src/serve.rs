@@ -46,10 +46,17 @@ impl Handler for Service {
         request: Request<Bytes>,
         user: Arc<User>,
     ) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> {
-        Box::pin(async move {
+        let reads = request.method() == Method::GET;
+        let answer = async move {
             let (parts, body) = request.into_parts();
             self.answer(&parts, body, &user).await.unwrap_or_else(|error| error_response(&error))
-        })
+        };
+        if reads {
+            return Box::pin(answer);
+        }
+        // A client that leaves must not leave a write half done.
+        let written = tokio::spawn(answer);
+        Box::pin(async move { written.await.unwrap_or_else(|e| error_response(&ApiError::internal(e.to_string()))) })
     }
 }
 

@@ -227,7 +227,7 @@ fn duration(seconds: i64) -> String {
     };
     match seconds {
         ..-1 => "<invalid>".to_owned(),
-        ..120 => format!("{}s", seconds.max(0)),
+        -1..120 => format!("{}s", seconds.max(0)),
         _ if minutes < 10 => two(minutes, 'm', seconds % 60, 's'),
         _ if hours < 3 => format!("{minutes}m"),
         _ if hours < 8 => two(hours, 'h', minutes % 60, 'm'),

@@ -121,9 +121,10 @@ impl Store {
     /// Waits until storage breaks (disk full, I/O error), and returns the sentence to tell the user.
     pub async fn failed(&self) -> String {
         let mut failure = self.0.shared.failure.subscribe();
-        match failure.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(failure)) => failure.to_string(),
-            _ => std::future::pending().await,
+        let sentence = failure.wait_for(Option::is_some).await.ok().and_then(|failure| failure.as_deref().map(str::to_owned));
+        match sentence {
+            Some(sentence) => sentence,
+            None => std::future::pending().await,
         }
     }
 
