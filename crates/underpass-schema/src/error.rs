@@ -121,8 +121,7 @@ impl FieldError {
         let mut text = self.kind.words().to_owned();
         if let Some(value) = &self.value {
             text.push_str(": ");
-            // Kubernetes quotes the word null, unlike other scalars.
-            text.push_str(&if value.is_null() { "\"null\"".to_owned() } else { value.to_string() });
+            text.push_str(&value.to_string());
         }
         if !self.detail.is_empty() {
             text.push_str(": ");

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::{Map, Value, json};
 
 use crate::validate::Patterns;
-use crate::{AdditionalProperties, ErrorKind, FieldError, ListType, MapType, Path, Schema, Type, format};
+use crate::{AdditionalProperties, ErrorKind, FieldError, ListType, Path, Schema, Type, format};
 
 /// One pass over a document.
 pub(crate) struct Walk<'v> {
@@ -89,7 +89,7 @@ impl<'v> Walk<'v> {
                 None => self.errors.push(FieldError::required(&path, "")),
                 Some(Value::String(text)) if !text.is_empty() => {}
                 Some(text @ Value::String(_)) => {
-                    self.errors.push(FieldError::invalid(&path, text, "must not be empty"))
+                    self.errors.push(FieldError::invalid(&path, text, "must not be empty"));
                 }
                 Some(other) => self.errors.push(FieldError::invalid(&path, other, "must be a string")),
             }
@@ -274,11 +274,6 @@ fn identity_of(schema: &Schema, item: &Value) -> Option<String> {
     let keys = keys_of(schema, item);
     let complete = keys.as_object().is_some_and(|keys| keys.len() == schema.list_map_keys.len());
     complete.then(|| canonical(&keys))
-}
-
-/// Whether the fields of a map are things of their own, or the map is one value.
-pub(crate) fn fields_correlate(schema: &Schema) -> bool {
-    schema.map_type != Some(MapType::Atomic)
 }
 
 /// The key fields of one item of a list-map; a key that is absent counts as its default.

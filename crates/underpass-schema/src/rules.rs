@@ -9,7 +9,7 @@ use crate::cel::ingest::ingest;
 use crate::cel::value::Value as CelValue;
 use crate::cel::{Budget, EvalError, Program, Type};
 use crate::field_path::FieldPath;
-use crate::keywords::{OldItems, fields_correlate};
+use crate::keywords::OldItems;
 use crate::{AdditionalProperties, ErrorKind, FieldError, Path, Rule, Schema};
 
 /// The rules of a schema, as a tree of the nodes that have any, compiled.
@@ -128,7 +128,7 @@ impl Run<'_> {
         self.rules(tree, schema, change, path);
         match change.new {
             Value::Object(map) => {
-                let old = change.old.and_then(Value::as_object).filter(|_| fields_correlate(schema));
+                let old = change.old.and_then(Value::as_object);
                 for (name, value) in map {
                     let change = change.below(value, old.and_then(|old| old.get(name)));
                     if let (Some(tree), Some(node)) = (tree.properties.get(name), schema.properties.get(name)) {

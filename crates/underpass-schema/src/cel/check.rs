@@ -42,8 +42,7 @@ impl Checker {
                 Ok(if *optional { wrapped(found) } else { found })
             }
             Kind::Call { function, method, args } => self.call(function, *method, args, expr.offset),
-            Kind::And(parts) => self.logic("_&&_", parts),
-            Kind::Or(parts) => self.logic("_||_", parts),
+            Kind::And(parts) | Kind::Or(parts) => self.logic(parts),
             Kind::Conditional(parts) => self.conditional(parts),
             Kind::List(entries) => {
                 let item = self.entries(entries.iter())?;
@@ -97,12 +96,9 @@ impl Checker {
         Ok(if results.all(|other| other == first) { first } else { Type::Dyn })
     }
 
-    fn logic(&mut self, operator: &str, parts: &[Expr]) -> Checked {
+    fn logic(&mut self, parts: &[Expr]) -> Checked {
         for part in parts {
-            let found = self.infer(part)?;
-            if !found.fits(&Type::BOOL) {
-                return Err(no_overload(operator, false, &[found, Type::BOOL], part.offset));
-            }
+            self.boolean(&[] as &[(&str, Type)], part)?;
         }
         Ok(Type::BOOL)
     }

@@ -109,17 +109,17 @@ impl<'s> Lexer<'s> {
             let length = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
             self.at += 2 + length;
             let value = u64::from_str_radix(&digits[..length], 16);
-            let value = value.map_err(|_| CompileError::syntax(start, "invalid hexadecimal literal"))?;
+            let value = value.map_err(|_| CompileError::check(start, "invalid hexadecimal literal"))?;
             return Ok(self.integer(value));
         }
         self.take(|c| c.is_ascii_digit());
         let is_double = self.fraction_and_exponent();
         let text = &self.source[start..self.at];
         if is_double {
-            let value = text.parse().map_err(|_| CompileError::syntax(start, "invalid double literal"))?;
+            let value = text.parse().map_err(|_| CompileError::check(start, "invalid double literal"))?;
             return Ok(Token::Double(value));
         }
-        let value = text.parse().map_err(|_| CompileError::syntax(start, "invalid int literal"))?;
+        let value = text.parse().map_err(|_| CompileError::check(start, "invalid int literal"))?;
         Ok(self.integer(value))
     }
 

@@ -61,14 +61,14 @@ fn has(args: Vec<Expr>, offset: usize) -> Result<Expr, CompileError> {
     let [arg] = take(args);
     match arg.kind {
         Kind::Select { operand, field, optional: false } => node(Kind::Has { operand, field }, offset),
-        _ => Err(CompileError::syntax(arg.offset, "invalid argument to has() macro")),
+        _ => Err(CompileError::check(arg.offset, "invalid argument to has() macro")),
     }
 }
 
 fn variable(expr: &Expr) -> Result<Arc<str>, CompileError> {
     match &expr.kind {
         Kind::Ident(name) => Ok(name.clone()),
-        _ => Err(CompileError::syntax(expr.offset, "argument must be a simple name")),
+        _ => Err(CompileError::check(expr.offset, "argument must be a simple name")),
     }
 }
 

@@ -176,7 +176,7 @@ impl Parser {
         let value = match self.next() {
             Token::Int(magnitude) => {
                 let value = 0i64.checked_sub_unsigned(magnitude);
-                Value::Int(value.ok_or_else(|| CompileError::syntax(offset, "invalid int literal"))?)
+                Value::Int(value.ok_or_else(|| CompileError::check(offset, "invalid int literal"))?)
             }
             Token::Double(magnitude) => Value::Double(-magnitude),
             other => return Err(self.unexpected(&other)),
@@ -257,7 +257,7 @@ impl Parser {
             Token::Ident(name) => return self.name(&name, offset),
             Token::Int(value) => {
                 let value = i64::try_from(value);
-                Value::Int(value.map_err(|_| CompileError::syntax(offset, "invalid int literal"))?)
+                Value::Int(value.map_err(|_| CompileError::check(offset, "invalid int literal"))?)
             }
             Token::Uint(value) => Value::Uint(value),
             Token::Double(value) => Value::Double(value),
@@ -277,7 +277,7 @@ impl Parser {
             "false" => Some(Value::Bool(false)),
             "null" => Some(Value::Null),
             word if RESERVED.contains(&word) => {
-                return Err(CompileError::syntax(offset, format!("reserved identifier: {word}")));
+                return Err(CompileError::check(offset, format!("reserved identifier: {word}")));
             }
             _ => None,
         };

@@ -38,7 +38,6 @@ pub(crate) const TABLE: &[(&str, Form, &str, &str)] = &[
     ("!_", F, "bool", "bool"),
     ("-_", F, "int", "int"),
     ("-_", F, "double", "double"),
-    ("-_", F, "duration", "duration"),
     ("_+_", F, "int int", "int"),
     ("_+_", F, "uint uint", "uint"),
     ("_+_", F, "double double", "double"),

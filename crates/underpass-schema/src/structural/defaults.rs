@@ -32,7 +32,7 @@ impl Check {
                 let detail = format!("must not have unknown fields: {}", unknown.join(", "));
                 return self.invalid(&path, default, &detail);
             }
-            schema.default_into(&mut value);
+            // Not filled up first: a default that relies on those below it is refused, as in Kubernetes.
             let patterns = Patterns::of(schema);
             let mut walk = Walk::new(&patterns);
             walk.node(schema, &value, None, &path);

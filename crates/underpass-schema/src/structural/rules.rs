@@ -3,14 +3,13 @@
 use serde_json::json;
 
 use super::{Check, each_below};
-use crate::keywords::fields_correlate;
 use crate::rules::compile_rules;
 use crate::{ErrorKind, FieldError, ListType, Path, Rule, Schema};
 
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 impl Check {
-    /// `atomic` is the nearest place around that is replaced as a whole, so that nothing in it has an old value of its own.
+    /// `atomic` is the outermost list around whose items have no identity, so that nothing in it has an old value of its own.
     pub(super) fn rules(&mut self, schema: &Schema, path: &Path, whole_object: bool, atomic: Option<&Path>) {
         let rules = path.field("x-kubernetes-validations");
         for (index, compiled) in compile_rules(schema, whole_object).iter().enumerate() {
@@ -29,7 +28,7 @@ impl Check {
                 self.invalid(&path.field("fieldPath"), &json!(rule.field_path), error);
             }
         }
-        let below = atomic.cloned().or_else(|| replaced_as_a_whole(schema).then(|| path.clone()));
+        let below = atomic.cloned().or_else(|| is_atomic_list(schema).then(|| path.clone()));
         each_below(schema, path, &mut |node, path, _| self.rules(node, path, node.embedded_resource, below.as_ref()));
     }
 
@@ -68,8 +67,7 @@ impl Check {
     }
 }
 
-fn replaced_as_a_whole(schema: &Schema) -> bool {
-    let atomic_list = schema.items.is_some() && schema.list_type != Some(ListType::Map);
-    // The values of an atomic map are let through: Kubernetes does, and no such rule ever finds an old value.
-    atomic_list || (!fields_correlate(schema) && !schema.properties.is_empty())
+/// Fields of objects and entries of maps always have an old value of their own, whatever `x-kubernetes-map-type` says.
+fn is_atomic_list(schema: &Schema) -> bool {
+    schema.items.is_some() && schema.list_type != Some(ListType::Map)
 }

@@ -24,9 +24,8 @@ pub(super) fn call(evaluator: &mut Evaluator<'_>, name: &str, args: &[Value]) ->
         }
         ("@in", [key, Value::Map(map)]) => truth(key.as_key().is_some_and(|key| map.contains_key(&key))),
         ("!_", [Value::Bool(value)]) => truth(!value),
-        ("-_", [Value::Int(value)]) => checked(value.checked_neg(), "int overflow"),
+        ("-_", [Value::Int(value)]) => checked(value.checked_neg(), "integer overflow"),
         ("-_", [Value::Double(value)]) => Ok(Value::Double(-value)),
-        ("-_", [Value::Duration(value)]) => duration(value.checked_neg()),
         ("_+_", [left, right]) => return add(evaluator, left, right),
         ("_-_", [left, right]) => return subtract(left, right),
         ("_*_" | "_/_" | "_%_", [Value::Int(left), Value::Int(right)]) => integers(name, *left, *right),
@@ -53,7 +52,7 @@ fn order(left: &Value, right: &Value, holds: fn(Ordering) -> bool) -> Outcome {
 
 fn add(evaluator: &mut Evaluator<'_>, left: &Value, right: &Value) -> Option<Outcome> {
     Some(match (left, right) {
-        (Value::Int(left), Value::Int(right)) => checked(left.checked_add(*right), "int overflow"),
+        (Value::Int(left), Value::Int(right)) => checked(left.checked_add(*right), "integer overflow"),
         (Value::Uint(left), Value::Uint(right)) => uint(left.checked_add(*right)),
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left + right)),
         (Value::String(left), Value::String(right)) => Ok(Value::string(format!("{left}{right}"))),
@@ -71,7 +70,7 @@ fn add(evaluator: &mut Evaluator<'_>, left: &Value, right: &Value) -> Option<Out
 
 fn subtract(left: &Value, right: &Value) -> Option<Outcome> {
     Some(match (left, right) {
-        (Value::Int(left), Value::Int(right)) => checked(left.checked_sub(*right), "int overflow"),
+        (Value::Int(left), Value::Int(right)) => checked(left.checked_sub(*right), "integer overflow"),
         (Value::Uint(left), Value::Uint(right)) => uint(left.checked_sub(*right)),
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left - right)),
         (Value::Duration(left), Value::Duration(right)) => duration(left.checked_sub(*right)),
@@ -85,11 +84,11 @@ fn subtract(left: &Value, right: &Value) -> Option<Outcome> {
 
 fn integers(name: &str, left: i64, right: i64) -> Outcome {
     match name {
-        "_*_" => checked(left.checked_mul(right), "int overflow"),
+        "_*_" => checked(left.checked_mul(right), "integer overflow"),
         "_/_" if right == 0 => Err(EvalError::failed("division by zero")),
-        "_/_" => checked(left.checked_div(right), "int overflow"),
+        "_/_" => checked(left.checked_div(right), "integer overflow"),
         _ if right == 0 => Err(EvalError::failed("modulus by zero")),
-        _ => checked(left.checked_rem(right), "int overflow"),
+        _ => checked(left.checked_rem(right), "integer overflow"),
     }
 }
 
@@ -102,7 +101,7 @@ fn unsigned(name: &str, left: u64, right: u64) -> Outcome {
 }
 
 fn uint(value: Option<u64>) -> Outcome {
-    value.map(Value::Uint).ok_or_else(|| EvalError::failed("uint overflow"))
+    value.map(Value::Uint).ok_or_else(|| EvalError::failed("unsigned integer overflow"))
 }
 
 fn duration(nanoseconds: Option<i64>) -> Outcome {

@@ -56,7 +56,7 @@ pub(super) fn printed(value: &Value) -> Option<String> {
 }
 
 fn to_int(value: &Value) -> Outcome {
-    let range = || EvalError::failed("int overflow");
+    let range = || EvalError::failed("integer overflow");
     match value {
         Value::Int(value) => Ok(Value::Int(*value)),
         Value::Uint(value) => i64::try_from(*value).map(Value::Int).map_err(|_| range()),
@@ -70,7 +70,7 @@ fn to_int(value: &Value) -> Outcome {
 }
 
 fn to_uint(value: &Value) -> Outcome {
-    let range = || EvalError::failed("uint overflow");
+    let range = || EvalError::failed("unsigned integer overflow");
     match value {
         Value::Uint(value) => Ok(Value::Uint(*value)),
         Value::Int(value) => u64::try_from(*value).map(Value::Uint).map_err(|_| range()),
