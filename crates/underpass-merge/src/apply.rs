@@ -18,7 +18,7 @@ use crate::managed::{
 };
 use crate::merge::merge;
 use crate::path::{PathElement, path_text};
-use crate::update::{changes, disown, read_owners, record, reset_fields, unowned};
+use crate::update::{UNOWNED, changes, disown, read_owners, record, reset_fields};
 use crate::walk::{Emptied, to_field_set, with_structs, without};
 
 /// Owns the fields of an object that existed before anybody was tracked.
@@ -107,7 +107,7 @@ impl Step<'_> {
             self.refuse(conflicts(&owners, &changes))?;
         }
         disown(&mut owners, &changes);
-        let fields = fields.difference(&unowned());
+        let fields = fields.difference(&UNOWNED);
         if !fields.is_empty() {
             let changed = !same_but_managed_fields(self.live, &object);
             owners.0.insert(id, self.owner(before, fields, changed));

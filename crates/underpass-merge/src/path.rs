@@ -70,7 +70,14 @@ impl Ord for Scalar {
 
 /// Whether two values are the same to an owner of fields.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
-    a == b || order(a, b) == Ordering::Equal
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => order_numbers(a, b) == Ordering::Equal,
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
+        }
+        _ => a == b,
+    }
 }
 
 fn order(a: &Value, b: &Value) -> Ordering {

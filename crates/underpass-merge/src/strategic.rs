@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use underpass_schema::Schema;
 
 use crate::node::Node;
-use crate::strategic_list::{ListPatch, reorder};
+use crate::strategic_list::{ListPatch, Positions, reorder};
 
 pub(crate) const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -168,13 +168,13 @@ fn merge_ordered_list(
     let patch = patch.map(as_list).transpose()?;
     let live = original.get(name).map(as_list).transpose()?;
     list.check_order(patch.unwrap_or_default(), order)?;
-    let merged = match (live, patch) {
+    let (merged, live_order) = match (live, patch) {
         (None, None) => return Ok(()),
-        (Some(live), None) => live.to_vec(),
-        (None, Some(patch)) => patch.iter().filter_map(without_directives).collect(),
-        (Some(live), Some(patch)) => list.merge(live.to_vec(), patch)?,
+        (Some(live), None) => (live.to_vec(), list.keys(live)?),
+        (None, Some(patch)) => (patch.iter().filter_map(without_directives).collect(), Positions::new()),
+        (Some(live), Some(patch)) => (list.merge(live.to_vec(), patch)?, list.order_after(live, patch)?),
     };
-    let ordered = reorder(merged, &list.keys(order)?, &list.keys(live.unwrap_or_default())?, |item| list.key(item))?;
+    let ordered = reorder(merged, &list.keys(order)?, &live_order, |item| list.key(item))?;
     original.insert(name.to_owned(), Value::Array(ordered));
     Ok(())
 }

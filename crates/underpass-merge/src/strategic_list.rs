@@ -74,6 +74,24 @@ impl<'s> ListPatch<'s> {
         Ok(())
     }
 
+    /// The order of the live list once the patch is in it, as far as `$setElementOrder` goes by it. Kubernetes edits the list in
+    /// place: new items take the room that deleted ones leave at its end, and only those count as live.
+    pub(crate) fn order_after(self, live: &[Value], patch: &[Value]) -> Result<Positions, StrategicError> {
+        let before = self.keys(live)?;
+        let gone = if self.merges && self.merge_key.is_some() { self.deletions(patch)? } else { None };
+        let Some(gone) = gone.filter(|gone| !gone.is_empty()) else { return Ok(before) };
+        let mut left: Vec<_> = live.iter().map(|item| self.key(item)).collect::<Result<_, _>>()?;
+        left.retain(|key| !gone.contains(key));
+        for item in patch.iter().filter(|item| directive(item).is_none()) {
+            let key = self.key(item)?;
+            let is_new = gone.contains(&key) || !before.contains_key(&key);
+            if is_new && left.len() < live.len() {
+                left.push(key);
+            }
+        }
+        Ok(left.into_iter().enumerate().map(|(position, key)| (key, position)).collect())
+    }
+
     fn merge_objects(self, live: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>, StrategicError> {
         if self.merge_key.is_none() {
             return Err(StrategicProblem::NotMergeable.into());

@@ -1,6 +1,7 @@
 //! Ownership after a write that is not an apply: what the writer changed is the writer's, whoever had it before.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 use underpass_schema::Schema;
@@ -18,22 +19,24 @@ const MAX_UPDATERS: usize = 10;
 const ROLLED_UP: &str = "ancient-changes";
 
 /// Fields that nobody owns: they identify the object or are the server's own.
-const UNOWNED: [&[&str]; 14] = [
-    &["apiVersion"],
-    &["kind"],
-    &["metadata"],
-    &["metadata", "clusterName"],
-    &["metadata", "creationTimestamp"],
-    &["metadata", "deletionGracePeriodSeconds"],
-    &["metadata", "deletionTimestamp"],
-    &["metadata", "generation"],
-    &["metadata", "managedFields"],
-    &["metadata", "name"],
-    &["metadata", "namespace"],
-    &["metadata", "resourceVersion"],
-    &["metadata", "selfLink"],
-    &["metadata", "uid"],
-];
+pub(crate) static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::from([
+        &["apiVersion"][..],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "clusterName"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "deletionGracePeriodSeconds"],
+        &["metadata", "deletionTimestamp"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "resourceVersion"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+    ])
+});
 
 /// Gives what differs between `live` (`None` on create) and `new` to the writer, and takes it from the others.
 ///
@@ -46,7 +49,7 @@ pub fn track_update(schema: &Schema, live: Option<&Value>, new: &mut Value, mana
     let kept = live.and_then(managed_fields);
     let changes = changes(schema, live.unwrap_or(&nothing), new, reset);
     if changes.is_same() && kept.is_some() && (sent.is_none() || sent.as_ref() == kept) {
-        return put_managed_fields(new, kept.cloned());
+        return put_managed_fields(new, sent.or_else(|| kept.cloned()));
     }
     let mut owners = owners_before(schema, kept, sent.filter(|_| manager.subresource.is_none()).as_ref());
     if owners.0.is_empty() && live.is_some() {
@@ -59,7 +62,7 @@ pub fn track_update(schema: &Schema, live: Option<&Value>, new: &mut Value, mana
 
 /// What differs between two objects, as far as it can be owned and this endpoint writes it.
 pub(crate) fn changes(schema: &Schema, old: &Value, new: &Value, reset: &[&str]) -> Comparison {
-    let changes = compare(schema, old, new).without(&unowned());
+    let changes = compare(schema, old, new).without(&UNOWNED);
     if reset.is_empty() { changes } else { changes.without_recursive(&reset_fields(reset)) }
 }
 
@@ -108,10 +111,6 @@ pub(crate) fn reset_fields(paths: &[&str]) -> FieldSet {
         set.insert(&path);
     }
     set
-}
-
-pub(crate) fn unowned() -> FieldSet {
-    FieldSet::from(UNOWNED)
 }
 
 fn owners_before(schema: &Schema, live: Option<&Value>, sent: Option<&Value>) -> Owners {

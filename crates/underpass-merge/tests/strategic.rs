@@ -71,6 +71,12 @@ fn lists_of_a_pod_merge_by_their_key() {
             json!({"containers": [b, c, a]}),
         ),
         (
+            "a new item takes the room of a deleted one",
+            json!({"containers": [a, b]}),
+            json!({"containers": [{"name": "b", "$patch": "delete"}, c], "$setElementOrder/containers": [{"name": "c"}]}),
+            json!({"containers": [a, c]}),
+        ),
+        (
             "no list yet",
             json!({}),
             json!({"containers": [a, {"name": "x", "$patch": "delete"}]}),
