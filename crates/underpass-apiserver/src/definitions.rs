@@ -103,20 +103,36 @@ impl Definitions {
 
     /// One pass over all definitions; true when one waits for its objects to go.
     async fn bring_up_to_date(&mut self) -> Result<bool, ApiError> {
+        self.judge().await?;
         let mut waiting = false;
-        let mut taken = Names::default();
-        for definition in self.list()? {
-            let (status, finalizer) = (self.status_of(&definition, &mut taken), wants_finalizer(&definition));
-            self.write(&definition, status, finalizer).await?;
-        }
-        self.serve()?;
         for definition in self.list()? {
             if object::is_being_deleted(&definition) && object::finalizers(&definition).contains(&CLEANUP) {
                 waiting |= !self.empty(&definition).await?;
             }
         }
-        self.serve()?;
+        let left = self.list()?;
+        self.serve(left);
         Ok(waiting)
+    }
+
+    /// Decides which definitions stand. Each is held by its finalizer before it is served, and served before its status says so:
+    /// whoever reads Established can use the kind at once.
+    async fn judge(&mut self) -> Result<(), ApiError> {
+        let mut taken = Names::default();
+        let mut judged = Vec::new();
+        for definition in self.list()? {
+            if wants_finalizer(&definition) {
+                self.hold(&definition).await?;
+            }
+            let (before, mut after) = (definition.get("status").cloned(), definition);
+            after["status"] = self.status_of(&after, &mut taken);
+            judged.push((before, after));
+        }
+        self.serve(judged.iter().map(|(_, definition)| definition.clone()).collect());
+        for (_, definition) in judged.iter().filter(|(before, after)| before.as_ref() != after.get("status")) {
+            self.write_status(definition).await?;
+        }
+        Ok(())
     }
 
     /// Established ones first, then by age: who came first keeps its names.
@@ -160,15 +176,8 @@ impl Definitions {
         status
     }
 
-    async fn write(&self, definition: &Object, status: Value, finalizer: bool) -> Result<(), ApiError> {
+    async fn hold(&self, definition: &Object) -> Result<(), ApiError> {
         let target = Target { name: object::name(definition).to_owned(), ..all() };
-        if definition.get("status") != Some(&status) {
-            let target = Target { subresource: "status".to_owned(), ..target.clone() };
-            own_writes::change(&self.api, &target, MANAGER, |object| object["status"] = status.clone()).await?;
-        }
-        if !finalizer {
-            return Ok(());
-        }
         let add = |object: &mut Object| {
             if wants_finalizer(object) {
                 let mut finalizers: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
@@ -179,9 +188,15 @@ impl Definitions {
         own_writes::change(&self.api, &target, MANAGER, add).await
     }
 
-    /// Swaps in a registry of the established definitions, if it differs from the one in use.
-    fn serve(&mut self) -> Result<(), ApiError> {
-        let established = self.list()?.into_iter().filter(|d| has_condition(d, "Established"));
+    async fn write_status(&self, definition: &Object) -> Result<(), ApiError> {
+        let name = object::name(definition).to_owned();
+        let target = Target { name, subresource: "status".to_owned(), ..all() };
+        own_writes::change(&self.api, &target, MANAGER, |object| object["status"] = definition["status"].clone()).await
+    }
+
+    /// Swaps in a registry of the established ones among these definitions, if it differs from the one in use.
+    fn serve(&mut self, definitions: Vec<Object>) {
+        let established = definitions.into_iter().filter(|d| has_condition(d, "Established"));
         let revision = self.api.store.revision();
         let mut served = BTreeMap::new();
         let mut definitions = Vec::new();
@@ -196,12 +211,11 @@ impl Definitions {
             definitions.push((since, definition));
         }
         if self.generation > 0 && served == self.served {
-            return Ok(());
+            return;
         }
         self.generation += 1;
         self.served = served;
         self.api.registry.store(Arc::new(Registry::build(&definitions, self.generation)));
-        Ok(())
     }
 
     /// Deletes the definition's objects; when none are left, lets it go. True when that is done.
