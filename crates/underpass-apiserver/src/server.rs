@@ -1,6 +1,6 @@
 //! The server as a whole: opened and bound first, run later, stopped by a token.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -28,11 +28,13 @@ pub struct Config {
     pub listen: SocketAddr,
     /// CustomResourceDefinitions that are there from the beginning, brought up to date at every start.
     pub crds: Vec<Value>,
+    /// How many events watches can resume over; `None` = as many as the store keeps by default.
+    pub keep_events: Option<usize>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { data_dir: None, listen: SocketAddr::from(([127, 0, 0, 1], 0)), crds: Vec::new() }
+        Self { data_dir: None, listen: SocketAddr::from(([127, 0, 0, 1], 0)), crds: Vec::new(), keep_events: None }
     }
 }
 
@@ -78,9 +80,11 @@ pub struct ListenSentence(String);
 
 impl Server {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
+        let defaults = Options::default();
+        let options = Options { keep_events: config.keep_events.unwrap_or(defaults.keep_events), ..defaults };
         let store = match &config.data_dir {
-            Some(folder) => Store::open(folder, Options::default())?,
-            None => Store::ephemeral(Options::default())?,
+            Some(folder) => Store::open(folder, options)?,
+            None => Store::ephemeral(options)?,
         };
         let identity = Identity::load_or_create(config.data_dir.as_deref())?;
         let listening = Listening::bind(config.listen, &identity, Limits::default()).await?;
@@ -100,7 +104,12 @@ impl Server {
 
     /// The text of a kubeconfig that may do everything here.
     pub fn kubeconfig(&self) -> String {
-        kubeconfig::render(&format!("https://{}", self.address()), &self.api.ca_pem, &self.api.token)
+        let mut address = self.address();
+        if address.ip().is_unspecified() {
+            // Bound everywhere: this machine reaches it by loopback.
+            address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        }
+        kubeconfig::render(&format!("https://{address}"), &self.api.ca_pem, &self.api.token)
     }
 
     /// Answers requests until `stop`, or until the storage fails.
