@@ -36,6 +36,7 @@ mod selector;
 mod serve;
 mod server;
 mod status;
+mod store_metrics;
 mod table;
 mod watch;
 mod write;

@@ -2,11 +2,11 @@
 
 use rand::RngExt;
 use serde_json::{Value, json};
-use underpass_schema::{FieldError, Path};
+use underpass_builtins::names;
+use underpass_schema::{ErrorKind, FieldError, Path};
 
 use crate::object::{self, Object};
 use crate::registry::{Origin, Resource};
-use crate::selector::{is_label_key, is_label_value};
 
 /// Kubernetes' limit on all annotations of an object together.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
@@ -72,38 +72,19 @@ fn validate_name(resource: &Resource, object: &Object, path: &Path, errors: &mut
     }
     let wrong = match &resource.origin {
         Origin::Builtin(builtin) => builtin.wrong_name(name),
-        Origin::Custom(_) => wrong_subdomain(name),
+        Origin::Custom(_) => names::dns_subdomain(name).into_iter().next(),
     };
     if let Some(why) = wrong {
         errors.push(FieldError::invalid(&path.field("name"), &json!(name), why));
     }
 }
 
-/// Why `name` is not a DNS subdomain, in Kubernetes' words.
-fn wrong_subdomain(name: &str) -> Option<String> {
-    let label_ok = |l: &str| {
-        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-        l.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-            && ends(l.chars().next())
-            && ends(l.chars().last())
-    };
-    if name.len() > 253 {
-        return Some("must be no more than 253 bytes".to_owned());
-    }
-    (!name.split('.').all(label_ok)).then(|| {
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com')".to_owned()
-    })
-}
-
 fn validate_labels(object: &Object, path: &Path, errors: &mut Vec<FieldError>) {
+    let path = path.field("labels");
     for (key, value) in entries(object, "labels") {
-        let path = path.field("labels");
-        if !is_label_key(key) {
-            errors.push(FieldError::invalid(&path, &json!(key), "a label key is [DNS prefix/]name; the name has at most 63 letters, digits, '-', '_' or '.' and begins and ends with a letter or digit"));
-        }
-        if !value.as_str().is_some_and(is_label_value) {
-            errors.push(FieldError::invalid(&path, value, "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character; at most 63 characters"));
-        }
+        refuse(&path, key, names::qualified_name(key), errors);
+        let value = value.as_str().unwrap_or_default();
+        refuse(&path, value, names::label_value(value), errors);
     }
 }
 
@@ -112,13 +93,15 @@ fn validate_annotations(object: &Object, path: &Path, errors: &mut Vec<FieldErro
     let mut size = 0;
     for (key, value) in entries(object, "annotations") {
         size += key.len() + value.as_str().map_or(0, str::len);
-        if !is_label_key(&key.to_ascii_lowercase()) {
-            errors.push(FieldError::invalid(&path, &json!(key), "an annotation key is [DNS prefix/]name; the name has at most 63 letters, digits, '-', '_' or '.' and begins and ends with a letter or digit"));
-        }
+        refuse(&path, key, names::qualified_name(&key.to_ascii_lowercase()), errors);
     }
     if size > MAX_ANNOTATIONS {
-        errors.push(FieldError::new(&path, underpass_schema::ErrorKind::TooLong, None, format!("may not be more than {MAX_ANNOTATIONS} bytes")));
+        errors.push(FieldError::new(&path, ErrorKind::TooLong, None, format!("may not be more than {MAX_ANNOTATIONS} bytes")));
     }
+}
+
+fn refuse(path: &Path, value: &str, reasons: Vec<String>, errors: &mut Vec<FieldError>) {
+    errors.extend(reasons.into_iter().map(|why| FieldError::invalid(path, &json!(value), why)));
 }
 
 fn entries<'a>(object: &'a Object, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
@@ -129,9 +112,7 @@ fn validate_finalizers(object: &Object, live: Option<&Object>, path: &Path, erro
     let path = path.field("finalizers");
     let finalizers = object::finalizers(object);
     for finalizer in &finalizers {
-        if !is_label_key(finalizer) {
-            errors.push(FieldError::invalid(&path, &json!(finalizer), "name part must consist of alphanumeric characters, '-', '_' or '.', prefixed by a domain, for example example.com/finalizer"));
-        }
+        refuse(&path, finalizer, names::qualified_name(finalizer), errors);
     }
     let Some(live) = live.filter(|live| object::is_being_deleted(live)) else { return };
     let before = object::finalizers(live);

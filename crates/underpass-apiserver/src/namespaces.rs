@@ -71,9 +71,9 @@ impl Namespaces {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                event = namespaces.next() => self.changed(&event.map_err(compacted)?.name.to_string()).await?,
-                event = accounts.next() => self.lost(&*event.map_err(compacted)?, "default").await?,
-                event = maps.next() => self.lost(&*event.map_err(compacted)?, ROOT_CA).await?,
+                event = namespaces.next() => self.changed(&event.map_err(compacted)?.name).await?,
+                event = accounts.next() => self.lost(event.map_err(compacted)?.as_ref(), "default").await?,
+                event = maps.next() => self.lost(event.map_err(compacted)?.as_ref(), ROOT_CA).await?,
                 _ = tick.tick(), if !self.ending.is_empty() => {
                     for name in self.ending.clone() {
                         self.changed(&name).await?;

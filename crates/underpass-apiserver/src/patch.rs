@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use underpass_merge::ApplyError;
+use underpass_schema::{FieldError, Path};
 
 use crate::api::now;
 use crate::decode::{self, Decoded};
@@ -55,7 +56,8 @@ impl Call<'_> {
             .change(options, |live| {
                 let mut object = self.patched(type_, live, &patch)?;
                 self.check_identity(&mut object)?;
-                warnings = self.resource.clean(&mut object, duplicates.clone(), options.field_validation)?;
+                let cleaned = self.resource.clean(&mut object, duplicates.clone(), options.field_validation);
+                warnings = cleaned.map_err(|error| self.refused_patch(&patch, &error))?;
                 Ok(Proposal::Update(object))
             })
             .await?;
@@ -81,6 +83,12 @@ impl Call<'_> {
         };
         let reason = if code == http::StatusCode::BAD_REQUEST { "BadRequest" } else { "Invalid" };
         ApiError::new(code, reason, format!("the patch of {} {:?} cannot be applied: {error}", self.resource.plural, self.target.name))
+    }
+
+    /// What strict validation finds in a patched object is a fault of the patch: Kubernetes answers 422 here, not 400.
+    fn refused_patch(&self, patch: &Value, error: &ApiError) -> ApiError {
+        let fault = FieldError::invalid(&Path::from("patch"), &json!(patch.to_string()), error.message.clone());
+        ApiError::invalid(&self.resource.subject(&self.target.name), &[fault])
     }
 
     async fn apply(&self, body: &Bytes, options: &WriteOptions) -> Result<Written, ApiError> {

@@ -1,6 +1,7 @@
 //! Label and field selectors, as they stand in a query.
 
 use serde_json::Value;
+use underpass_builtins::names;
 
 use crate::registry::{Origin, Resource};
 use crate::status::ApiError;
@@ -69,7 +70,7 @@ impl Requirement {
             (part, Test::Exists)
         };
         let key = key.trim();
-        (is_label_key(key) && test.values().iter().all(|v| is_label_value(v))).then(|| Self { key: key.to_owned(), test })
+        (names::qualified_name(key).is_empty() && test.values().iter().all(|v| names::label_value(v).is_empty())).then(|| Self { key: key.to_owned(), test })
     }
 
     fn matches(&self, value: Option<&str>) -> bool {
@@ -110,23 +111,6 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
     parts.push(&text[start..]);
     parts.retain(|p| !p.trim().is_empty());
     parts
-}
-
-/// A qualified name: an optional DNS prefix, a slash, and up to 63 letters, digits, `-`, `_`, `.`.
-pub(crate) fn is_label_key(key: &str) -> bool {
-    let (prefix, name) = key.split_once('/').map_or((None, key), |(p, n)| (Some(p), n));
-    let prefix_ok = prefix.is_none_or(|p| {
-        !p.is_empty() && p.len() <= 253 && p.split('.').all(|l| !l.is_empty() && l.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
-    });
-    prefix_ok && !name.is_empty() && is_label_value(name)
-}
-
-pub(crate) fn is_label_value(value: &str) -> bool {
-    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    value.len() <= 63
-        && value.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        && ends(value.chars().next())
-        && ends(value.chars().last())
 }
 
 /// A conjunction of `path=value` and `path!=value`.
@@ -225,13 +209,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn selects(selector: &str, labels: Value) -> bool {
+    fn selects(selector: &str, labels: &Value) -> bool {
         LabelSelector::parse(selector).unwrap().matches(&json!({ "metadata": { "labels": labels } }))
     }
 
     #[test]
     fn label_selectors_match_as_kubernetes_documents() {
-        let labels = || json!({ "env": "prod", "tier": "web", "n": "5" });
+        let labels = json!({ "env": "prod", "tier": "web", "n": "5" });
         for (selector, expected) in [
             ("", true),
             ("env=prod", true),
@@ -247,7 +231,7 @@ mod tests {
             ("n>4,n<6", true),
             ("n>5", false),
         ] {
-            assert_eq!(selects(selector, labels()), expected, "{selector}");
+            assert_eq!(selects(selector, &labels), expected, "{selector}");
         }
     }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
+use crate::audit::Verb;
 use crate::auth::User;
 use crate::body::Body;
 use crate::decode::{self, Decoded};
@@ -131,7 +132,10 @@ impl Service {
             reviews::respond(&target.group, &target.version, &target.plural, &decoded.value, &user.name, &user.groups, &token_ok)
                 .unwrap_or_else(|| Err(ApiError::no_such_path()))
         });
-        Some(answer.map(|review| json_response(StatusCode::CREATED, &review)))
+        Some(answer.and_then(|review| match table::negotiate(&header(parts, ACCEPT.as_str()))? {
+            plain @ (Representation::Json | Representation::Yaml) => encode(&review, plain, StatusCode::CREATED),
+            _ => Err(ApiError::not_acceptable("a review is written as application/json or application/yaml only")),
+        }))
     }
 
     fn call<'a>(&'a self, target: &'a Target) -> Result<Call<'a>, ApiError> {
@@ -168,11 +172,17 @@ impl Service {
             Method::DELETE if target.subresource.is_empty() => {
                 let options = DeleteOptions::parse(&body, &query, &header(parts, CONTENT_TYPE.as_str()))?;
                 let text = match whole {
+                    // Kubernetes knows no way to delete all namespaces at once.
+                    true if call.resource.is("", "Namespace") => return Err(refused()),
                     true => call.delete_collection(&ListOptions::parse(&query)?, &options).await?,
                     false if placed => call.delete(&options).await?,
                     false => return Err(refused()),
                 };
-                Ok(respond(StatusCode::OK, JSON, Body::Full(text)))
+                let mut response = respond(StatusCode::OK, JSON, Body::Full(text));
+                if whole {
+                    response.extensions_mut().insert(Verb("DELETECOLLECTION"));
+                }
+                Ok(response)
             }
             _ => Err(refused()),
         }
@@ -216,7 +226,7 @@ impl Service {
         }
         let page = call.page(&options)?;
         if representation == Representation::Json {
-            return Ok(respond(StatusCode::OK, JSON, Body::from(call.list_text(&page))));
+            return Ok(listed(respond(StatusCode::OK, JSON, Body::from(call.list_text(&page)))));
         }
         let objects: Vec<Object> = page.entries.iter().map(|e| call.resource.object_of(&e.value, e.revision)).collect();
         let objects: Vec<&Object> = objects.iter().collect();
@@ -228,8 +238,14 @@ impl Service {
                 "kind": call.resource.list_kind, "apiVersion": call.resource.api_version(), "metadata": metadata, "items": objects,
             }),
         };
-        encode(&shown, representation, StatusCode::OK)
+        encode(&shown, representation, StatusCode::OK).map(listed)
     }
+}
+
+/// Marks an answer as a list's, which the method alone does not tell.
+fn listed(mut response: Response<Body>) -> Response<Body> {
+    response.extensions_mut().insert(Verb("LIST"));
+    response
 }
 
 /// One object in the shape that was asked for.

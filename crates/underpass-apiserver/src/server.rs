@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::namespaces::Namespaces;
 use crate::serve::Service;
 use crate::status::ApiError;
+use crate::store_metrics::StoreMetrics;
 
 /// What a server needs to know.
 pub struct Config {
@@ -89,6 +90,7 @@ impl Server {
         let identity = Identity::load_or_create(config.data_dir.as_deref())?;
         let listening = Listening::bind(config.listen, &identity, Limits::default()).await?;
         let metrics = Arc::new(Metrics::new());
+        metrics.register(|registry| registry.register_collector(Box::new(StoreMetrics(store.clone()))));
         let (api, footprints) = Api::new(store, identity.ca_pem().to_owned(), identity.token().to_owned());
         let api = Arc::new(api);
         let mut definitions = Definitions::new(api.clone());

@@ -212,30 +212,9 @@ fn whole(number: &serde_json::Number) -> Option<i64> {
 /// How long ago a timestamp was, as kubectl writes it.
 fn age(timestamp: &str, now: Timestamp) -> String {
     match timestamp.parse::<Timestamp>() {
-        Ok(then) => duration(now.duration_since(then).as_secs()),
+        Ok(then) => underpass_builtins::duration(now.duration_since(then).as_secs()),
         Err(_) if timestamp.is_empty() => "<unknown>".to_owned(),
         Err(_) => "<invalid>".to_owned(),
-    }
-}
-
-/// Two units at most, and the smaller one only while the larger is small. A clock that is a second off is forgiven.
-fn duration(seconds: i64) -> String {
-    let (minutes, hours, days, years) = (seconds / 60, seconds / 3600, seconds / 86_400, seconds / 31_536_000);
-    let two = |large: i64, unit: char, small: i64, below: char| match small {
-        0 => format!("{large}{unit}"),
-        small => format!("{large}{unit}{small}{below}"),
-    };
-    match seconds {
-        ..-1 => "<invalid>".to_owned(),
-        -1..120 => format!("{}s", seconds.max(0)),
-        _ if minutes < 10 => two(minutes, 'm', seconds % 60, 's'),
-        _ if hours < 3 => format!("{minutes}m"),
-        _ if hours < 8 => two(hours, 'h', minutes % 60, 'm'),
-        _ if hours < 48 => format!("{hours}h"),
-        _ if days < 8 => two(days, 'd', hours % 24, 'h'),
-        _ if years < 2 => format!("{days}d"),
-        _ if years < 8 => two(years, 'y', days % 365, 'd'),
-        _ => format!("{years}y"),
     }
 }
 

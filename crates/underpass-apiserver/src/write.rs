@@ -274,6 +274,9 @@ impl Call<'_> {
             }
             _ => {
                 metadata::carry_over(new, live);
+                if let Origin::Builtin(builtin) = &resource.origin {
+                    builtin.prepare_update(new, live);
+                }
                 if resource.status {
                     object::keep_field(new, live, "status");
                 }

@@ -25,7 +25,7 @@ pub(crate) fn since(object: &Value, pointer: &str, now: Timestamp) -> String {
 }
 
 /// Two or three digits of a duration: the longer, the coarser. Clocks may differ by a second without being called wrong.
-pub(crate) fn duration(seconds: i64) -> String {
+pub fn duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match seconds {
         ..-1 => "<invalid>".to_owned(),

@@ -25,6 +25,7 @@ mod selector;
 mod tree;
 
 pub use builtin::{Builtin, Column, Review};
+pub use cells::duration;
 pub use definitions::definitions;
 pub use kinds::event::convert_event;
 pub use kinds::{all, reviews};
