@@ -115,9 +115,9 @@ impl Resource {
 
     fn is_current(&self, value: &Bytes, revision: u64) -> bool {
         // Keys are written in order, so that every stored object begins with its version.
-        let same_version = value
-            .strip_prefix(b"{\"apiVersion\":\"")
-            .is_some_and(|rest| rest.starts_with(self.api_version().as_bytes()) && rest.get(self.api_version().len()) == Some(&b'"'));
+        let same_version = value.strip_prefix(b"{\"apiVersion\":\"").is_some_and(|rest| {
+            rest.starts_with(self.api_version().as_bytes()) && rest.get(self.api_version().len()) == Some(&b'"')
+        });
         same_version && self.custom().is_none_or(|custom| revision > custom.since)
     }
 
@@ -142,7 +142,9 @@ impl Resource {
                     underpass_builtins::convert_event(object, "");
                 }
             }
-            Origin::Custom(custom) => object["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into(),
+            Origin::Custom(custom) => {
+                object["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into()
+            }
         }
     }
 }

@@ -110,7 +110,10 @@ impl Collector {
             let Ok(listing) = self.api.store.list(&bucket, "", None, At::Now) else { continue };
             for entry in listing.entries {
                 let object = resource.object_of(&entry.value, entry.revision);
-                found.push(Footprint { revision: entry.revision, ..Footprint::of(&resource, &entry.name, &object, false) });
+                found.push(Footprint {
+                    revision: entry.revision,
+                    ..Footprint::of(&resource, &entry.name, &object, false)
+                });
             }
         }
         found
@@ -156,8 +159,12 @@ impl Collector {
         let owners = owners_of(&object);
         let namespace = object::namespace(&object);
         let standings: Vec<_> = owners.iter().map(|owner| self.standing(owner, namespace)).collect();
-        let lost: BTreeSet<&str> =
-            owners.iter().zip(&standings).filter(|(_, s)| **s != Standing::Solid).map(|(o, _)| o.uid.as_str()).collect();
+        let lost: BTreeSet<&str> = owners
+            .iter()
+            .zip(&standings)
+            .filter(|(_, s)| **s != Standing::Solid)
+            .map(|(o, _)| o.uid.as_str())
+            .collect();
         if lost.is_empty() {
             return Ok(());
         }
@@ -169,9 +176,14 @@ impl Collector {
         if object::is_being_deleted(&object) {
             return Ok(());
         }
-        let foreground = standings.contains(&Standing::Waiting) && !self.graph.dependents_of(object::uid(&object)).is_empty();
+        let foreground =
+            standings.contains(&Standing::Waiting) && !self.graph.dependents_of(object::uid(&object)).is_empty();
         let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
-        let options = DeleteOptions { propagation: Some(propagation), uid: Some(object::uid(&object).to_owned()), ..DeleteOptions::default() };
+        let options = DeleteOptions {
+            propagation: Some(propagation),
+            uid: Some(object::uid(&object).to_owned()),
+            ..DeleteOptions::default()
+        };
         let call = Call { api: &self.api, resource, target: &target };
         moved_is_fine(call.delete(&options).await.map(drop))
     }
@@ -281,7 +293,10 @@ fn owners_of(object: &Object) -> Vec<Owner> {
 }
 
 async fn drop_references(api: &Api, target: &Target, uids: &BTreeSet<String>) -> Result<(), ApiError> {
-    change_metadata(api, target, "ownerReferences", |reference| !reference["uid"].as_str().is_some_and(|uid| uids.contains(uid))).await
+    change_metadata(api, target, "ownerReferences", |reference| {
+        !reference["uid"].as_str().is_some_and(|uid| uids.contains(uid))
+    })
+    .await
 }
 
 async fn drop_finalizer(api: &Api, target: &Target, finalizer: &str) -> Result<(), ApiError> {
@@ -289,7 +304,12 @@ async fn drop_finalizer(api: &Api, target: &Target, finalizer: &str) -> Result<(
 }
 
 /// Keeps the items of a metadata list that `keep` accepts.
-async fn change_metadata(api: &Api, target: &Target, field: &str, keep: impl Fn(&Value) -> bool) -> Result<(), ApiError> {
+async fn change_metadata(
+    api: &Api,
+    target: &Target,
+    field: &str,
+    keep: impl Fn(&Value) -> bool,
+) -> Result<(), ApiError> {
     let edit = |object: &mut Object| {
         let list = object["metadata"][field].as_array().into_iter().flatten();
         let kept: Vec<Value> = list.filter(|item| keep(item)).cloned().collect();

@@ -141,7 +141,8 @@ impl Definitions {
         let mut entries = listing.entries;
         entries.sort_by_key(|entry| entry.created);
         let parsed = entries.iter().map(|e| serde_json::from_slice::<Object>(&e.value));
-        let mut definitions: Vec<Object> = parsed.collect::<Result<_, _>>().map_err(|e| ApiError::internal(e.to_string()))?;
+        let mut definitions: Vec<Object> =
+            parsed.collect::<Result<_, _>>().map_err(|e| ApiError::internal(e.to_string()))?;
         definitions.sort_by_key(|d| !has_condition(d, "Established"));
         Ok(definitions)
     }
@@ -202,7 +203,11 @@ impl Definitions {
         let mut definitions = Vec::new();
         for definition in established {
             let name = object::name(&definition).to_owned();
-            let shape = json!([definition["spec"], definition["status"]["acceptedNames"], object::is_being_deleted(&definition)]);
+            let shape = json!([
+                definition["spec"],
+                definition["status"]["acceptedNames"],
+                object::is_being_deleted(&definition)
+            ]);
             let since = match self.served.get(&name) {
                 Some((before, since)) if before[0] == shape[0] => *since,
                 _ => revision,
@@ -231,7 +236,8 @@ impl Definitions {
         }
         let target = Target { name: object::name(definition).to_owned(), ..all() };
         let release = |object: &mut Object| {
-            let kept: Vec<String> = object::finalizers(object).into_iter().filter(|f| *f != CLEANUP).map(str::to_owned).collect();
+            let kept: Vec<String> =
+                object::finalizers(object).into_iter().filter(|f| *f != CLEANUP).map(str::to_owned).collect();
             object::metadata_mut(object).insert("finalizers".to_owned(), json!(kept));
         };
         own_writes::change(&self.api, &target, MANAGER, release).await?;
@@ -239,7 +245,8 @@ impl Definitions {
     }
 
     async fn delete_all(&self, resource: &Arc<Resource>) -> Result<(), ApiError> {
-        let listing = self.api.store.list(&resource.bucket, "", None, At::Now).map_err(|e| ApiError::internal(e.to_string()))?;
+        let listing =
+            self.api.store.list(&resource.bucket, "", None, At::Now).map_err(|e| ApiError::internal(e.to_string()))?;
         for entry in listing.entries {
             let object = resource.object_of(&entry.value, entry.revision);
             own_writes::delete(&self.api, resource, &object).await?;
@@ -291,7 +298,8 @@ fn all() -> Target {
 
 /// Every version that objects may have been stored in: the ones so far, and the storage version.
 fn stored_versions(definition: &Object) -> Vec<String> {
-    let mut stored: Vec<String> = object::strings(definition, "/status/storedVersions").into_iter().map(str::to_owned).collect();
+    let mut stored: Vec<String> =
+        object::strings(definition, "/status/storedVersions").into_iter().map(str::to_owned).collect();
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     for version in versions.filter(|v| v["storage"] == true) {
         let name = object::text(version, "/name").to_owned();
@@ -317,7 +325,8 @@ fn set_condition(status: &mut Value, type_: &str, (value, reason, message): (&st
         status["conditions"] = json!([]);
     }
     let conditions = status["conditions"].as_array_mut().expect("conditions were just made a list");
-    let mut condition = json!({ "type": type_, "status": value, "reason": reason, "message": message, "lastTransitionTime": now() });
+    let mut condition =
+        json!({ "type": type_, "status": value, "reason": reason, "message": message, "lastTransitionTime": now() });
     match conditions.iter_mut().find(|c| c["type"] == type_) {
         Some(before) => {
             if before["status"] == condition["status"] {

@@ -55,7 +55,9 @@ impl DeleteOptions {
             ("", Some(true)) | ("Orphan", None) => Some(Propagation::Orphan),
             ("", Some(false)) | ("Background", None) => Some(Propagation::Background),
             ("Foreground", None) => Some(Propagation::Foreground),
-            (_, Some(_)) => return Err(ApiError::bad_request("orphanDependents and propagationPolicy cannot be both set")),
+            (_, Some(_)) => {
+                return Err(ApiError::bad_request("orphanDependents and propagationPolicy cannot be both set"));
+            }
             (other, None) => {
                 return Err(ApiError::bad_request(format!(
                     "propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\""
@@ -101,14 +103,20 @@ impl Call<'_> {
 
     fn check_delete(&self, live: &Object, options: &DeleteOptions) -> Result<(), ApiError> {
         let subject = self.resource.subject(&self.target.name);
-        let checks = [("UID", &options.uid, object::uid(live)), ("ResourceVersion", &options.resource_version, object::resource_version(live))];
+        let checks = [
+            ("UID", &options.uid, object::uid(live)),
+            ("ResourceVersion", &options.resource_version, object::resource_version(live)),
+        ];
         for (what, wanted, found) in checks {
             if let Some(wanted) = wanted.as_ref().filter(|w| w.as_str() != found) {
-                let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
+                let why =
+                    format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
                 return Err(ApiError::conflict(&subject, &why));
             }
         }
-        if self.resource.is("", "Namespace") && matches!(self.target.name.as_str(), "default" | "kube-system" | "kube-public") {
+        if self.resource.is("", "Namespace")
+            && matches!(self.target.name.as_str(), "default" | "kube-system" | "kube-public")
+        {
             return Err(ApiError::forbidden(&subject, "this namespace may not be deleted"));
         }
         Ok(())
@@ -147,11 +155,17 @@ impl Call<'_> {
         let details = json!({
             "name": object::name(object), "group": self.resource.group, "kind": self.resource.plural, "uid": object::uid(object),
         });
-        to_bytes(&json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details }))
+        to_bytes(
+            &json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details }),
+        )
     }
 
     /// Deletes every object that the selectors match; the answer is their list.
-    pub(crate) async fn delete_collection(&self, list: &ListOptions, options: &DeleteOptions) -> Result<Bytes, ApiError> {
+    pub(crate) async fn delete_collection(
+        &self,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Bytes, ApiError> {
         let page = self.page(list)?;
         for entry in &page.entries {
             let object = self.resource.object_of(&entry.value, entry.revision);

@@ -96,7 +96,12 @@ fn validate_annotations(object: &Object, path: &Path, errors: &mut Vec<FieldErro
         refuse(&path, key, names::qualified_name(&key.to_ascii_lowercase()), errors);
     }
     if size > MAX_ANNOTATIONS {
-        errors.push(FieldError::new(&path, ErrorKind::TooLong, None, format!("may not be more than {MAX_ANNOTATIONS} bytes")));
+        errors.push(FieldError::new(
+            &path,
+            ErrorKind::TooLong,
+            None,
+            format!("may not be more than {MAX_ANNOTATIONS} bytes"),
+        ));
     }
 }
 
@@ -118,7 +123,8 @@ fn validate_finalizers(object: &Object, live: Option<&Object>, path: &Path, erro
     let before = object::finalizers(live);
     let added: Vec<_> = finalizers.iter().filter(|f| !before.contains(f)).collect();
     if !added.is_empty() {
-        let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
+        let why =
+            format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
         errors.push(FieldError::forbidden(&path, why));
     }
 }
@@ -129,12 +135,20 @@ fn validate_owners(object: &Object, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, owner) in owners.iter().enumerate() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::invalid(&path.index(index).field(field), &json!(""), format!("{field} must not be empty")));
+                errors.push(FieldError::invalid(
+                    &path.index(index).field(field),
+                    &json!(""),
+                    format!("{field} must not be empty"),
+                ));
             }
         }
     }
     if owners.iter().filter(|o| o["controller"] == true).count() > 1 {
-        errors.push(FieldError::invalid(&path, &json!(owners.len()), "Only one reference can have Controller set to true"));
+        errors.push(FieldError::invalid(
+            &path,
+            &json!(owners.len()),
+            "Only one reference can have Controller set to true",
+        ));
     }
 }
 

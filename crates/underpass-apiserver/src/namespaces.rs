@@ -114,17 +114,14 @@ impl Namespaces {
         }
         self.ending.insert(name.to_owned());
         let left = self.empty(name).await?;
-        if left.is_empty() {
-            self.finish(name).await
-        } else {
-            self.tell(name, &left).await
-        }
+        if left.is_empty() { self.finish(name).await } else { self.tell(name, &left).await }
     }
 
     async fn furnish(&self, namespace: &str) -> Result<(), ApiError> {
         self.create("serviceaccounts", namespace, json!({ "metadata": { "name": "default" } })).await?;
         let note = json!({ "kubernetes.io/description": "The certificate authority of this API server, for clients in this namespace." });
-        let map = json!({ "metadata": { "name": ROOT_CA, "annotations": note }, "data": { "ca.crt": self.api.ca_pem } });
+        let map =
+            json!({ "metadata": { "name": ROOT_CA, "annotations": note }, "data": { "ca.crt": self.api.ca_pem } });
         let key = object::key(namespace, ROOT_CA);
         match self.api.store.get("configmaps", &key) {
             Some(entry) if self.has_our_authority(&entry.value) => Ok(()),
@@ -162,7 +159,8 @@ impl Namespaces {
         let registry = self.api.registry.load_full();
         for (bucket, resource) in registry.buckets().into_iter().filter(|(_, r)| r.namespaced) {
             let prefix = resource.prefix(namespace);
-            let listing = self.api.store.list(&bucket, &prefix, None, At::Now).map_err(|e| ApiError::internal(e.to_string()))?;
+            let listing =
+                self.api.store.list(&bucket, &prefix, None, At::Now).map_err(|e| ApiError::internal(e.to_string()))?;
             for entry in listing.entries {
                 let object = resource.object_of(&entry.value, entry.revision);
                 own_writes::delete(&self.api, &resource, &object).await?;
@@ -183,7 +181,8 @@ impl Namespaces {
 
     /// Says on the namespace what it waits for.
     async fn tell(&self, name: &str, left: &BTreeMap<String, usize>) -> Result<(), ApiError> {
-        let listed: Vec<String> = left.iter().map(|(bucket, count)| format!("{bucket} has {count} resource instances")).collect();
+        let listed: Vec<String> =
+            left.iter().map(|(bucket, count)| format!("{bucket} has {count} resource instances")).collect();
         let message = format!("Some resources are remaining: {}", listed.join(", "));
         let target = Target { name: name.to_owned(), subresource: "status".to_owned(), ..core("namespaces") };
         let tell = |namespace: &mut Object| {

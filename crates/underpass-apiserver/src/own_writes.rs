@@ -11,7 +11,12 @@ use crate::status::ApiError;
 use crate::write::{Call, Proposal};
 
 pub(crate) fn options(manager: &str) -> WriteOptions {
-    WriteOptions { dry_run: false, field_manager: manager.to_owned(), field_validation: FieldValidation::Ignore, force: true }
+    WriteOptions {
+        dry_run: false,
+        field_manager: manager.to_owned(),
+        field_validation: FieldValidation::Ignore,
+        force: true,
+    }
 }
 
 /// The path that names an object.
@@ -32,7 +37,12 @@ pub(crate) fn call<'a>(api: &'a Api, target: &'a Target) -> Result<Call<'a>, Api
 }
 
 /// Changes an object if it is there.
-pub(crate) async fn change(api: &Api, target: &Target, manager: &str, mut edit: impl FnMut(&mut Object)) -> Result<(), ApiError> {
+pub(crate) async fn change(
+    api: &Api,
+    target: &Target,
+    manager: &str,
+    mut edit: impl FnMut(&mut Object),
+) -> Result<(), ApiError> {
     let (call, options) = (call(api, target)?, options(manager));
     let changed = call.change(&options, |live| {
         let mut object = live.clone();

@@ -38,7 +38,12 @@ impl PatchType {
 }
 
 impl Call<'_> {
-    pub(crate) async fn patch(&self, type_: PatchType, body: &Bytes, options: &WriteOptions) -> Result<Written, ApiError> {
+    pub(crate) async fn patch(
+        &self,
+        type_: PatchType,
+        body: &Bytes,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
         if type_ == PatchType::Apply {
             return self.apply(body, options).await;
         }
@@ -70,7 +75,8 @@ impl Call<'_> {
             PatchType::Merge => Ok(underpass_merge::merge_patch(live, patch)),
             PatchType::Json => underpass_merge::json_patch(live, patch).map_err(|e| self.patch_error(type_, &e)),
             PatchType::Strategic | PatchType::Apply => {
-                underpass_merge::strategic_merge_patch(self.resource.schema(), live, patch).map_err(|e| self.patch_error(type_, &e))
+                underpass_merge::strategic_merge_patch(self.resource.schema(), live, patch)
+                    .map_err(|e| self.patch_error(type_, &e))
             }
         }
     }
@@ -82,7 +88,11 @@ impl Call<'_> {
             _ => http::StatusCode::BAD_REQUEST,
         };
         let reason = if code == http::StatusCode::BAD_REQUEST { "BadRequest" } else { "Invalid" };
-        ApiError::new(code, reason, format!("the patch of {} {:?} cannot be applied: {error}", self.resource.plural, self.target.name))
+        ApiError::new(
+            code,
+            reason,
+            format!("the patch of {} {:?} cannot be applied: {error}", self.resource.plural, self.target.name),
+        )
     }
 
     /// What strict validation finds in a patched object is a fault of the patch: Kubernetes answers 422 here, not 400.
@@ -112,7 +122,8 @@ impl Call<'_> {
                 result => return result.map(|text| Written { text, created: true, warnings }),
             }
         }
-        let text = self.change(options, |live| self.applied(Some(live), &applied, options).map(Proposal::Applied)).await?;
+        let text =
+            self.change(options, |live| self.applied(Some(live), &applied, options).map(Proposal::Applied)).await?;
         Ok(Written { text, created: false, warnings })
     }
 
@@ -122,7 +133,10 @@ impl Call<'_> {
             return Err(ApiError::not_found(&subject));
         }
         if !object::uid(applied).is_empty() {
-            let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", object::uid(applied));
+            let why = format!(
+                "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                object::uid(applied)
+            );
             return Err(ApiError::conflict(&subject, &why));
         }
         if !object::resource_version(applied).is_empty() {
@@ -135,10 +149,13 @@ impl Call<'_> {
     fn applied(&self, live: Option<&Object>, applied: &Object, options: &WriteOptions) -> Result<Object, ApiError> {
         let (api_version, time) = (self.resource.api_version(), now());
         let manager = self.manager(&api_version, &time, options);
-        let result = underpass_merge::apply(self.resource.schema(), live, applied, &manager, options.force, self.resets());
+        let result =
+            underpass_merge::apply(self.resource.schema(), live, applied, &manager, options.force, self.resets());
         let mut object = result.map_err(|e| self.apply_error(e))?;
         if let Some(live) = live {
-            for (field, given) in [("resourceVersion", object::resource_version(applied)), ("uid", object::uid(applied))] {
+            for (field, given) in
+                [("resourceVersion", object::resource_version(applied)), ("uid", object::uid(applied))]
+            {
                 if given.is_empty() {
                     object::keep_metadata(&mut object, live, field);
                 } else {
@@ -151,7 +168,10 @@ impl Call<'_> {
 
     fn apply_error(&self, error: ApplyError) -> ApiError {
         let ApplyError::Conflicts(conflicts) = error else {
-            return ApiError::bad_request(format!("failed to create typed patch object ({}): {error}", self.described()));
+            return ApiError::bad_request(format!(
+                "failed to create typed patch object ({}): {error}",
+                self.described()
+            ));
         };
         let mut by_manager: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for conflict in &conflicts {
@@ -182,7 +202,11 @@ impl Call<'_> {
         }
         let named = unknown.iter().map(|u| u.trim_start_matches("unknown field ").trim_matches('"'));
         let listed: Vec<String> = named.map(|field| format!(".{field}: field not declared in schema")).collect();
-        Err(ApiError::bad_request(format!("failed to create typed patch object ({}): {}", self.described(), listed.join("\n"))))
+        Err(ApiError::bad_request(format!(
+            "failed to create typed patch object ({}): {}",
+            self.described(),
+            listed.join("\n")
+        )))
     }
 
     fn described(&self) -> String {

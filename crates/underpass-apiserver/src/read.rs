@@ -45,7 +45,11 @@ impl Call<'_> {
         options.fields.check(resource)?;
         let (at, after) = self.position(options)?;
         let prefix = resource.prefix(&self.target.namespace);
-        let listing = self.api.store.list(&resource.bucket, &prefix, after.as_deref(), at).map_err(|e| self.list_error(&e, after.as_deref()))?;
+        let listing = self
+            .api
+            .store
+            .list(&resource.bucket, &prefix, after.as_deref(), at)
+            .map_err(|e| self.list_error(&e, after.as_deref()))?;
         let filtered = !options.labels.is_empty() || !options.fields.is_empty();
         let mut entries = listing.entries;
         if filtered {
@@ -57,7 +61,8 @@ impl Call<'_> {
             remaining = (!filtered).then(|| entries.len() - options.limit);
             entries.truncate(options.limit);
             let last = entries.last().map(|e| e.name.to_string()).unwrap_or_default();
-            continue_token = Some(Continue { v: CONTINUE_FORMAT.to_owned(), rv: listing.revision, after: last }.encode());
+            continue_token =
+                Some(Continue { v: CONTINUE_FORMAT.to_owned(), rv: listing.revision, after: last }.encode());
         }
         Ok(Page { revision: listing.revision, entries, continue_token, remaining })
     }
@@ -92,7 +97,8 @@ impl Call<'_> {
                      Start a new list, or go on with the continue token in this response, which shows the rest as it is now.",
                 );
                 if let Some(after) = after {
-                    gone.continue_token = Some(Continue { v: CONTINUE_FORMAT.to_owned(), rv: 0, after: after.to_owned() }.encode());
+                    gone.continue_token =
+                        Some(Continue { v: CONTINUE_FORMAT.to_owned(), rv: 0, after: after.to_owned() }.encode());
                 }
                 gone
             }
@@ -148,7 +154,8 @@ impl Continue {
     }
 
     fn decode(text: &str) -> Result<Self, ApiError> {
-        let refuse = || ApiError::bad_request("continue key is not valid: use one that a list answered with, unchanged");
+        let refuse =
+            || ApiError::bad_request("continue key is not valid: use one that a list answered with, unchanged");
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| refuse())?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|_| refuse())?;
         if token.v == CONTINUE_FORMAT { Ok(token) } else { Err(refuse()) }

@@ -90,10 +90,9 @@ impl Query {
     fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
-            text => text
-                .parse()
-                .map(Some)
-                .map_err(|_| ApiError::bad_request(format!("{name} must be a number that is not negative, not {text:?}"))),
+            text => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!("{name} must be a number that is not negative, not {text:?}"))
+            }),
         }
     }
 }
@@ -123,7 +122,9 @@ impl WriteOptions {
             name => name.to_owned(),
         };
         if field_manager.len() > MAX_MANAGER || field_manager.chars().any(char::is_control) {
-            let why = format!("fieldManager: Invalid value: {field_manager:?}: must be printable and at most {MAX_MANAGER} bytes");
+            let why = format!(
+                "fieldManager: Invalid value: {field_manager:?}: must be printable and at most {MAX_MANAGER} bytes"
+            );
             return Err(ApiError::bad_request(why));
         }
         let field_validation = match query.get("fieldValidation") {
@@ -131,7 +132,9 @@ impl WriteOptions {
             "" | "Warn" => FieldValidation::Warn,
             "Strict" => FieldValidation::Strict,
             other => {
-                let why = format!("fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Warn\", \"Strict\"");
+                let why = format!(
+                    "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Warn\", \"Strict\""
+                );
                 return Err(ApiError::bad_request(why));
             }
         };
@@ -187,7 +190,9 @@ impl ListOptions {
         };
         let given = query.get("resourceVersion");
         let resource_version = query.number("resourceVersion").map_err(|_| {
-            ApiError::bad_request(format!("resourceVersion: Invalid value: {given:?}: it must be one that this server gave out"))
+            ApiError::bad_request(format!(
+                "resourceVersion: Invalid value: {given:?}: it must be one that this server gave out"
+            ))
         })?;
         let send_initial_events = match query.get("sendInitialEvents") {
             "" => None,
@@ -221,10 +226,16 @@ impl ListOptions {
         let forbid = |field: &str, why: &str| Err(ApiError::bad_request(format!("{field}: Forbidden: {why}")));
         if self.watch {
             if self.send_initial_events.is_some() && self.version_match != VersionMatch::NotOlderThan {
-                return forbid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+                return forbid(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
             }
             if self.send_initial_events.is_none() && self.version_match != VersionMatch::Unset {
-                return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+                return forbid(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
             }
             return Ok(());
         }
@@ -238,7 +249,9 @@ impl ListOptions {
             return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
         }
         match (self.version_match, self.resource_version) {
-            (_, None) => forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"),
+            (_, None) => {
+                forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
+            }
             (VersionMatch::Exact, Some(0)) => {
                 forbid("resourceVersionMatch", "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")
             }

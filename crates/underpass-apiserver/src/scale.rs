@@ -20,7 +20,11 @@ impl Resource {
         let selector = match &scale.selector {
             Some(path) => path.first(object).and_then(Value::as_str).map(str::to_owned),
             None => object.pointer("/spec/selector/matchLabels").and_then(Value::as_object).map(|labels| {
-                labels.iter().map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect::<Vec<_>>().join(",")
+                labels
+                    .iter()
+                    .map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default()))
+                    .collect::<Vec<_>>()
+                    .join(",")
             }),
         };
         if let Some(selector) = selector {
@@ -44,8 +48,14 @@ impl Call<'_> {
     }
 
     /// PUT or PATCH of the Scale: only `spec.replicas` reaches the object.
-    pub(crate) async fn change_scale(&self, patch: Option<PatchType>, body: &Bytes, options: &WriteOptions) -> Result<Bytes, ApiError> {
-        let Decoded { value, .. } = if patch == Some(PatchType::Apply) { decode::yaml(body)? } else { decode::json(body)? };
+    pub(crate) async fn change_scale(
+        &self,
+        patch: Option<PatchType>,
+        body: &Bytes,
+        options: &WriteOptions,
+    ) -> Result<Bytes, ApiError> {
+        let Decoded { value, .. } =
+            if patch == Some(PatchType::Apply) { decode::yaml(body)? } else { decode::json(body)? };
         let text = self
             .change(options, |live| {
                 let current = self.resource.scale_of(live).ok_or_else(ApiError::no_such_path)?;
@@ -64,7 +74,9 @@ impl Call<'_> {
     fn with_replicas(&self, live: &Object, wanted: &Value) -> Result<Object, ApiError> {
         let replicas = wanted.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         if replicas < 0 {
-            return Err(ApiError::bad_request(format!("spec.replicas: Invalid value: {replicas}: should be a non-negative integer")));
+            return Err(ApiError::bad_request(format!(
+                "spec.replicas: Invalid value: {replicas}: should be a non-negative integer"
+            )));
         }
         let mut object = live.clone();
         let version = object::resource_version(wanted);
@@ -83,7 +95,9 @@ impl Call<'_> {
 fn patched(type_: Option<PatchType>, scale: Value, change: &Value) -> Result<Value, ApiError> {
     match type_ {
         None => Ok(change.clone()),
-        Some(PatchType::Json) => underpass_merge::json_patch(scale, change).map_err(|e| ApiError::bad_request(e.to_string())),
+        Some(PatchType::Json) => {
+            underpass_merge::json_patch(scale, change).map_err(|e| ApiError::bad_request(e.to_string()))
+        }
         Some(_) => Ok(underpass_merge::merge_patch(scale, change)),
     }
 }

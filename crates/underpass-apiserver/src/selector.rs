@@ -28,7 +28,9 @@ enum Test {
 
 impl LabelSelector {
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
-        let refuse = |part: &str| ApiError::bad_request(format!("unable to parse requirement {part:?} of the label selector {text:?}"));
+        let refuse = |part: &str| {
+            ApiError::bad_request(format!("unable to parse requirement {part:?} of the label selector {text:?}"))
+        };
         let mut requirements = Vec::new();
         for part in split_outside_parentheses(text) {
             requirements.push(Requirement::parse(part).ok_or_else(|| refuse(part))?);
@@ -70,7 +72,8 @@ impl Requirement {
             (part, Test::Exists)
         };
         let key = key.trim();
-        (names::qualified_name(key).is_empty() && test.values().iter().all(|v| names::label_value(v).is_empty())).then(|| Self { key: key.to_owned(), test })
+        (names::qualified_name(key).is_empty() && test.values().iter().all(|v| names::label_value(v).is_empty()))
+            .then(|| Self { key: key.to_owned(), test })
     }
 
     fn matches(&self, value: Option<&str>) -> bool {
@@ -126,12 +129,47 @@ struct FieldTerm {
 
 /// The fields of Kubernetes' own kinds that can be selected by, beyond name and namespace.
 const SELECTABLE: &[(&str, &[&str])] = &[
-    ("Pod", &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"]),
+    (
+        "Pod",
+        &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
+    ),
     ("Secret", &["type"]),
     ("Namespace", &["status.phase"]),
     ("Node", &["spec.unschedulable"]),
     ("Service", &["spec.clusterIP", "spec.type"]),
-    ("Event", &["involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion", "regarding.resourceVersion", "regarding.fieldPath", "reason", "reportingComponent", "reportingController", "source", "type"]),
+    (
+        "Event",
+        &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingComponent",
+            "reportingController",
+            "source",
+            "type",
+        ],
+    ),
 ];
 
 impl FieldSelector {
@@ -143,7 +181,9 @@ impl FieldSelector {
             } else if let Some((f, v)) = part.split_once("==").or_else(|| part.split_once('=')) {
                 (f, true, v)
             } else {
-                return Err(ApiError::bad_request(format!("invalid field selector {part:?}: write field=value or field!=value")));
+                return Err(ApiError::bad_request(format!(
+                    "invalid field selector {part:?}: write field=value or field!=value"
+                )));
             };
             terms.push(FieldTerm { field: field.trim().to_owned(), equal, value: value.trim().to_owned() });
         }

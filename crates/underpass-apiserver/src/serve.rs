@@ -67,8 +67,15 @@ impl Service {
         match path {
             "/livez" | "/healthz" | "/readyz" => return Ok(self.health(path, parts)),
             "/version" | "/version/" => return Ok(json_response(StatusCode::OK, &version())),
-            "/metrics" => return Ok(respond(StatusCode::OK, crate::metrics::CONTENT_TYPE, self.metrics.render().into())),
-            "/" => return Ok(json_response(StatusCode::OK, &json!({ "paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"] }))),
+            "/metrics" => {
+                return Ok(respond(StatusCode::OK, crate::metrics::CONTENT_TYPE, self.metrics.render().into()));
+            }
+            "/" => {
+                return Ok(json_response(
+                    StatusCode::OK,
+                    &json!({ "paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"] }),
+                ));
+            }
             _ => {}
         }
         if let Some(answer) = self.documents(parts) {
@@ -92,7 +99,10 @@ impl Service {
             return text_response(StatusCode::INTERNAL_SERVER_ERROR, "[-]starting failed: not ready yet\n".to_owned());
         }
         let verbose = Query::of(parts).flag("verbose");
-        text_response(StatusCode::OK, if verbose { "[+]store ok\n[+]serving ok\ncheck passed\n" } else { "ok" }.to_owned())
+        text_response(
+            StatusCode::OK,
+            if verbose { "[+]store ok\n[+]serving ok\ncheck passed\n" } else { "ok" }.to_owned(),
+        )
     }
 
     /// Discovery and OpenAPI, with their tags.
@@ -120,7 +130,9 @@ impl Service {
     }
 
     fn review(&self, target: &Target, parts: &Parts, body: &Bytes, user: &User) -> Option<Answer> {
-        let known = reviews::resources().iter().any(|r| (r.group, r.version, r.plural) == (&target.group, &target.version, &target.plural));
+        let known = reviews::resources()
+            .iter()
+            .any(|r| (r.group, r.version, r.plural) == (&target.group, &target.version, &target.plural));
         if !known {
             return None;
         }
@@ -129,8 +141,16 @@ impl Service {
         }
         let token_ok = |token: &str| subtle::ConstantTimeEq::ct_eq(token.as_bytes(), self.api.token.as_bytes()).into();
         let answer = decode_body(parts, body).and_then(|decoded| {
-            reviews::respond(&target.group, &target.version, &target.plural, &decoded.value, &user.name, &user.groups, &token_ok)
-                .unwrap_or_else(|| Err(ApiError::no_such_path()))
+            reviews::respond(
+                &target.group,
+                &target.version,
+                &target.plural,
+                &decoded.value,
+                &user.name,
+                &user.groups,
+                &token_ok,
+            )
+            .unwrap_or_else(|| Err(ApiError::no_such_path()))
         });
         Some(answer.and_then(|review| match table::negotiate(&header(parts, ACCEPT.as_str()))? {
             plain @ (Representation::Json | Representation::Yaml) => encode(&review, plain, StatusCode::CREATED),
@@ -232,8 +252,12 @@ impl Service {
         let objects: Vec<&Object> = objects.iter().collect();
         let metadata = page.metadata();
         let shown = match representation {
-            Representation::Table(version) => table::table(&call.resource, &objects, metadata, version, include, Timestamp::now()),
-            Representation::PartialObjectMetadata { version, .. } => table::partial_metadata_list(&objects, metadata, version),
+            Representation::Table(version) => {
+                table::table(&call.resource, &objects, metadata, version, include, Timestamp::now())
+            }
+            Representation::PartialObjectMetadata { version, .. } => {
+                table::partial_metadata_list(&objects, metadata, version)
+            }
             Representation::Json | Representation::Yaml => json!({
                 "kind": call.resource.list_kind, "apiVersion": call.resource.api_version(), "metadata": metadata, "items": objects,
             }),
@@ -249,7 +273,12 @@ fn listed(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// One object in the shape that was asked for.
-pub(crate) fn present(resource: &Resource, object: &Object, representation: Representation, include: IncludeObject) -> Value {
+pub(crate) fn present(
+    resource: &Resource,
+    object: &Object,
+    representation: Representation,
+    include: IncludeObject,
+) -> Value {
     match representation {
         Representation::Json | Representation::Yaml => object.clone(),
         Representation::PartialObjectMetadata { version, .. } => table::partial_metadata(object, version),
@@ -260,7 +289,13 @@ pub(crate) fn present(resource: &Resource, object: &Object, representation: Repr
     }
 }
 
-fn show(resource: &Resource, text: Bytes, representation: Representation, include: IncludeObject, code: StatusCode) -> Answer {
+fn show(
+    resource: &Resource,
+    text: Bytes,
+    representation: Representation,
+    include: IncludeObject,
+    code: StatusCode,
+) -> Answer {
     if representation == Representation::Json {
         return Ok(respond(code, JSON, Body::Full(text)));
     }

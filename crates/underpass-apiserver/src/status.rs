@@ -70,7 +70,10 @@ impl ApiError {
 
     /// The object changed since the client read it.
     pub fn stale(subject: &Subject) -> Self {
-        Self::conflict(subject, "the object has been modified; please apply your changes to the latest version and try again")
+        Self::conflict(
+            subject,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     pub fn forbidden(subject: &Subject, why: &str) -> Self {
@@ -119,7 +122,8 @@ impl ApiError {
             "Timeout",
             format!("Too large resource version: {asked}, current: {newest}"),
         );
-        error.with_causes(vec![json!({ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" })]);
+        error
+            .with_causes(vec![json!({ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" })]);
         if let Some(details) = error.details.as_mut() {
             details["retryAfterSeconds"] = json!(1);
         }

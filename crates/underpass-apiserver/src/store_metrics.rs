@@ -18,7 +18,12 @@ impl Collector for StoreMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let commits = ConstCounter::new(self.0.commits());
         let name = "underpass_store_commits";
-        commits.encode(encoder.encode_descriptor(name, "Batches of writes made durable, one fsync each", None, commits.metric_type())?)?;
+        commits.encode(encoder.encode_descriptor(
+            name,
+            "Batches of writes made durable, one fsync each",
+            None,
+            commits.metric_type(),
+        )?)?;
         let gauges = [
             ("underpass_store_revision", "The newest revision", self.0.revision()),
             ("underpass_store_compacted_revision", "History up to this revision is let go", self.0.compacted()),
@@ -35,7 +40,8 @@ impl StoreMetrics {
     /// As kube-apiserver names them, so that dashboards find them.
     fn encode_objects(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let kind = ConstGauge::new(0_i64).metric_type();
-        let mut family = encoder.encode_descriptor("apiserver_resource_objects", "Stored objects by resource", None, kind)?;
+        let mut family =
+            encoder.encode_descriptor("apiserver_resource_objects", "Stored objects by resource", None, kind)?;
         for bucket in self.0.buckets() {
             let count = self.0.list(&bucket, "", None, At::Now).map_or(0, |listing| listing.entries.len());
             let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));

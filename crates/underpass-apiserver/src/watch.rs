@@ -19,8 +19,8 @@ use crate::api::Api;
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{ListOptions, Target};
-use crate::status::ApiError;
 use crate::serve::present;
+use crate::status::ApiError;
 use crate::table::{self, IncludeObject, Representation};
 use crate::write::Call;
 
@@ -67,7 +67,8 @@ impl Call<'_> {
         let with_initial = options.send_initial_events.unwrap_or(from == 0);
         let (after, entries) = if with_initial {
             let prefix = self.resource.prefix(&self.target.namespace);
-            let listing = self.api.store.list(&self.resource.bucket, &prefix, None, At::Now).map_err(|e| expired(from, &e))?;
+            let listing =
+                self.api.store.list(&self.resource.bucket, &prefix, None, At::Now).map_err(|e| expired(from, &e))?;
             (listing.revision, listing.entries)
         } else if from == 0 {
             (newest, Vec::new())
@@ -78,10 +79,9 @@ impl Call<'_> {
             Ok(watcher) => watcher,
             Err(error) => return Err(expired(from, &error)),
         };
-        let timeout = options.timeout_seconds.map_or_else(
-            || DEFAULT_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>()),
-            Duration::from_secs,
-        );
+        let timeout = options
+            .timeout_seconds
+            .map_or_else(|| DEFAULT_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>()), Duration::from_secs);
         let watch = Watch {
             api,
             resource: self.resource.clone(),
@@ -228,7 +228,9 @@ impl Watch {
         let object = json!({ "kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata.clone() });
         let shown = match self.representation {
             // A bookmark is no row.
-            Representation::Table(version) => table::table(&self.resource, &[], metadata, version, self.include, jiff::Timestamp::now()),
+            Representation::Table(version) => {
+                table::table(&self.resource, &[], metadata, version, self.include, jiff::Timestamp::now())
+            }
             other => present(&self.resource, &object, other, self.include),
         };
         format!("{{\"type\":\"BOOKMARK\",\"object\":{shown}}}\n").into()

@@ -70,7 +70,12 @@ impl Call<'_> {
     }
 
     /// Stores a new object: the end of a create, and of an apply that finds nothing.
-    pub(crate) async fn insert(&self, mut object: Object, options: &WriteOptions, track: bool) -> Result<Bytes, ApiError> {
+    pub(crate) async fn insert(
+        &self,
+        mut object: Object,
+        options: &WriteOptions,
+        track: bool,
+    ) -> Result<Bytes, ApiError> {
         let resource = &*self.resource;
         self.check_creatable(&object)?;
         resource.default(&mut object);
@@ -178,7 +183,8 @@ impl Call<'_> {
                 "" => object[field] = json!(expected),
                 given if given != expected => {
                     let what = if field == "kind" { "kind" } else { "API version" };
-                    let why = format!("the {what} in the data ({given}) does not match the expected {what} ({expected})");
+                    let why =
+                        format!("the {what} in the data ({given}) does not match the expected {what} ({expected})");
                     return Err(ApiError::bad_request(why));
                 }
                 _ => {}
@@ -189,7 +195,10 @@ impl Call<'_> {
             match object::name(object) {
                 "" => drop(object::metadata_mut(object).insert("name".to_owned(), json!(target.name))),
                 given if given != target.name => {
-                    let why = format!("the name of the object ({given}) does not match the name on the URL ({})", target.name);
+                    let why = format!(
+                        "the name of the object ({given}) does not match the name on the URL ({})",
+                        target.name
+                    );
                     return Err(ApiError::bad_request(why));
                 }
                 _ => {}
@@ -206,7 +215,9 @@ impl Call<'_> {
         match object::namespace(object) {
             "" => drop(object::metadata_mut(object).insert("namespace".to_owned(), json!(self.target.namespace))),
             given if given != self.target.namespace => {
-                return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+                return Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
             }
             _ => {}
         }
@@ -224,14 +235,17 @@ impl Call<'_> {
             return Ok(());
         }
         let namespace = &self.target.namespace;
-        let about = crate::status::Subject { kind: "namespaces".to_owned(), name: namespace.clone(), ..Default::default() };
+        let about =
+            crate::status::Subject { kind: "namespaces".to_owned(), name: namespace.clone(), ..Default::default() };
         let entry = self.api.store.get("namespaces", namespace).ok_or_else(|| ApiError::not_found(&about))?;
         let found: Object = serde_json::from_slice(&entry.value).map_err(|e| ApiError::internal(e.to_string()))?;
         if object::is_being_deleted(&found) {
             let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
             let mut error = ApiError::forbidden(&self.resource.subject(object::name(object)), &why);
             let cause = format!("namespace {namespace} is being terminated");
-            error.with_causes(vec![json!({ "reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace" })]);
+            error.with_causes(vec![
+                json!({ "reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace" }),
+            ]);
             return Err(error);
         }
         Ok(())
@@ -245,7 +259,8 @@ impl Call<'_> {
         }
         let uid = object::uid(new);
         if !uid.is_empty() && uid != object::uid(live) {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(live));
+            let why =
+                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(live));
             return Err(ApiError::conflict(&subject, &why));
         }
         Ok(())
@@ -330,7 +345,12 @@ impl Call<'_> {
 
 impl Resource {
     /// Drops nulls and unknown fields, and says so or refuses, as the client asked.
-    pub(crate) fn clean(&self, object: &mut Object, duplicates: Vec<String>, mode: FieldValidation) -> Result<Vec<String>, ApiError> {
+    pub(crate) fn clean(
+        &self,
+        object: &mut Object,
+        duplicates: Vec<String>,
+        mode: FieldValidation,
+    ) -> Result<Vec<String>, ApiError> {
         if self.custom().is_some() {
             object.get_mut("metadata").map(drop_nulls);
         } else {
@@ -395,7 +415,11 @@ impl Resource {
                 None => custom.schema.validate(object),
             }),
         }
-        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&self.kind_subject(object::name(object)), &errors)) }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(ApiError::invalid(&self.kind_subject(object::name(object)), &errors))
+        }
     }
 }
 

@@ -72,7 +72,8 @@ fn assert_accepted(document: &Value, path: &Path) {
 fn examples_are_accepted_and_cover_every_kind() {
     let mut kinds = std::collections::BTreeSet::new();
     for path in files("examples") {
-        for document in documents(&path) {
+        // An example brings the namespace it lives in, so that it can be applied as it is.
+        for document in documents(&path).into_iter().filter(|document| document["kind"] != "Namespace") {
             assert_accepted(&document, &path);
             kinds.insert(document["kind"].as_str().unwrap().to_owned());
         }
