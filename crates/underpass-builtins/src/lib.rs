@@ -20,6 +20,7 @@ mod fields;
 mod kinds;
 pub mod names;
 mod pod_spec;
+pub mod protobuf;
 mod quantity;
 mod selector;
 mod tree;

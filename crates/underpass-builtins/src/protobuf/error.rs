@@ -16,7 +16,7 @@ pub enum Problem {
     NoMagic,
     #[error("is packed as {0:?}, which is not known")]
     ContentEncoding(String),
-    #[error("the kind {kind:?} of the version {api_version:?} has no protobuf form here")]
+    #[error("is of the kind {kind:?} of {api_version:?}, which has no protobuf form here")]
     UnknownKind { api_version: String, kind: String },
     #[error("ends in the middle of a value")]
     Truncated,

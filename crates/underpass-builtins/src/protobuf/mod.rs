@@ -16,7 +16,7 @@ mod table;
 mod wire;
 
 pub use envelope::{decode, encode, knows, watch_frame};
-pub use error::{ProtobufError, Problem};
+pub use error::{Problem, ProtobufError};
 
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 

@@ -125,9 +125,13 @@ impl Table {
                 kinds.push((builtin.api_version(), kind, definition));
             }
         }
-        let asked = reviews().iter().map(|r| (format!("{}/{}", r.group, r.version), r.kind.to_owned(), r.definition.to_owned()));
+        let asked = reviews()
+            .iter()
+            .map(|r| (format!("{}/{}", r.group, r.version), r.kind.to_owned(), r.definition.to_owned()));
         kinds.extend(asked);
-        kinds.extend(OTHERS.iter().map(|(version, kind, name)| ((*version).to_owned(), (*kind).to_owned(), (*name).to_owned())));
+        kinds.extend(
+            OTHERS.iter().map(|(version, kind, name)| ((*version).to_owned(), (*kind).to_owned(), (*name).to_owned())),
+        );
         for (version, kind, name) in kinds {
             if let Some(place) = self.place(&name) {
                 self.kinds.insert((version, kind), place);
@@ -181,7 +185,9 @@ impl Type {
             "schema-or-array" => Self::SchemaOrArray,
             "schema-or-bool" => Self::SchemaOrBool,
             "schema-or-strings" => Self::SchemaOrStrings,
-            name => Self::Message(messages.binary_search(&name).expect("messages.txt: a field's message is there, in order")),
+            name => Self::Message(
+                messages.binary_search(&name).expect("messages.txt: a field's message is there, in order"),
+            ),
         }
     }
 }

@@ -65,10 +65,6 @@ impl<'a> Fields<'a> {
     pub(super) fn bytes(&self, number: u64) -> Result<&'a [u8], Problem> {
         self.last(number).map_or(Ok(&[]), Wire::bytes)
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 impl<'a> Wire<'a> {
@@ -184,7 +180,8 @@ mod tests {
 
     #[test]
     fn what_is_put_is_read() {
-        let values = [Wire::Varint(u64::MAX), Wire::Fixed64(1 << 60), Wire::Bytes(b"text"), Wire::Fixed32(7), Wire::Varint(0)];
+        let values =
+            [Wire::Varint(u64::MAX), Wire::Fixed64(1 << 60), Wire::Bytes(b"text"), Wire::Fixed32(7), Wire::Varint(0)];
         let mut out = Vec::new();
         values.iter().for_each(|value| put(&mut out, 3, *value));
         put(&mut out, LAST_NUMBER, Wire::Bytes(b""));
