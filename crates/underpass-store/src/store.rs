@@ -121,7 +121,8 @@ impl Store {
     /// Waits until storage breaks (disk full, I/O error), and returns the sentence to tell the user.
     pub async fn failed(&self) -> String {
         let mut failure = self.0.shared.failure.subscribe();
-        let sentence = failure.wait_for(Option::is_some).await.ok().and_then(|failure| failure.as_deref().map(str::to_owned));
+        let sentence =
+            failure.wait_for(Option::is_some).await.ok().and_then(|failure| failure.as_deref().map(str::to_owned));
         match sentence {
             Some(sentence) => sentence,
             None => std::future::pending().await,

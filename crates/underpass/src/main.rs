@@ -1,1 +1,24 @@
-fn main() {}
+//! The program: reads the words, calls the command, turns its end into an exit code.
+
+mod args;
+mod check;
+mod commands;
+mod data_dir;
+mod embedded;
+mod exit;
+mod logging;
+mod manifests;
+mod output;
+mod server;
+mod settings;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    logging::start(&args.logging);
+    exit::code(commands::run(args.command))
+}

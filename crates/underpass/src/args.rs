@@ -1,0 +1,212 @@
+//! The words on the command line, exactly as typed. What they mean is decided in `settings.rs`. The texts here are the help.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  underpass up                              run everything here, until Ctrl-C
+  underpass up -f network.yaml              the same, and apply a file once it is ready
+  underpass plan -f network.yaml            what would be done, and why; touches nothing
+  underpass status --watch                  does it work?
+  eval \"$(underpass completion bash)\"       completion for this shell
+
+Exit codes:
+  0    done
+  1    failed; the reason is on stderr
+  2    the command line is wrong
+  130  ended by a second signal, before everything was cleaned up";
+
+/// Builds connections across network boundaries: declare what must reach what, and underpass makes the crossing.
+#[derive(Debug, Parser)]
+#[command(name = "underpass", version, after_help = EXAMPLES, max_term_width = 120)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) logging: Logging,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Logging {
+    /// How much to log to stderr: error, warn, info, debug, trace, or a filter such as "info,kube=debug"
+    #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", default_value = "info,audit=warn", value_parser = log_filter)]
+    pub(crate) log_level: String,
+    /// How a log line looks
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Human,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the API server and the controllers in this process, until Ctrl-C
+    #[command(after_help = UP_EXAMPLES)]
+    Up(Up),
+    /// Run the API server alone, until Ctrl-C; its objects stay
+    Apiserver(Apiserver),
+    /// Run the controllers alone, against the API server of a kubeconfig, until Ctrl-C; the objects stay
+    Controllers(Controllers),
+    /// Show what would be done for the objects in files, and why; needs no server and touches nothing
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(Plan),
+    /// Show every object of ours, and whether it works
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(Status),
+    /// Print the CustomResourceDefinitions of our kinds
+    #[command(after_help = "Example:\n  underpass crds | kubectl apply --server-side -f -")]
+    Crds(Crds),
+    /// Print the completion script for a shell
+    #[command(after_help = "Example:\n  eval \"$(underpass completion bash)\"")]
+    Completion { shell: clap_complete::Shell },
+    /// Print the version
+    Version {
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: TextOrJson,
+    },
+}
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  underpass up
+  underpass up -f network.yaml -f tunnel.yaml
+  generate | underpass up -f -
+  underpass up --ephemeral --output json    for a test: nothing is kept, the first line is machine-readable
+
+At the end (SIGINT, SIGTERM) our objects are deleted in dependency order, and with them all that was made for them. A second signal
+ends at once with 130; what is then left over is found by the next `up` on the same data directory.";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  underpass plan -f network.yaml
+  cat *.yaml | underpass plan -f - -o json
+
+Objects are checked as the API server would, and unknown fields are refused. All errors are listed; the exit code is then 1.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  underpass status
+  underpass status --watch
+  underpass status -o json | jq '.items[].status'";
+
+/// Where an API server keeps things and listens.
+#[derive(Debug, Group)]
+pub(crate) struct ServerFlags {
+    /// Where objects and keys are kept [default: $XDG_STATE_HOME/underpass or ~/.local/state/underpass]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Where the kubeconfig is written, once the server is ready [default: DATA_DIR/kubeconfig]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The address to listen on; port 0 lets the system choose
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Keep nothing: objects live in memory, and everything else in a temporary folder unless --data-dir names one
+    #[arg(long)]
+    pub(crate) ephemeral: bool,
+    /// How many events watches can resume over, so that tests can make history end soon
+    #[arg(long, value_name = "NUMBER", hide = true)]
+    pub(crate) keep_events: Option<usize>,
+    /// What is printed on stdout when the server is ready
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: TextOrJson,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    /// A file of objects (YAML or JSON, several documents allowed) to apply once ready; - is stdin; repeatable
+    #[arg(short, long = "file", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Apiserver {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Controllers {
+    /// The kubeconfig of the API server
+    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
+    pub(crate) kubeconfig: PathBuf,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Plan {
+    /// A file of objects (YAML or JSON, several documents allowed); - is stdin; repeatable
+    #[arg(short, long = "file", value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: PlanFormat,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Status {
+    /// Stay, and show every change
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: StatusFormat,
+    /// The kubeconfig of the API server [default: that of the `underpass up` with the default data directory]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Crds {
+    #[arg(short, long, value_name = "FORMAT", default_value = "yaml")]
+    pub(crate) output: YamlOrJson,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TextOrJson {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum YamlOrJson {
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlanFormat {
+    Text,
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatusFormat {
+    Table,
+    Yaml,
+    Json,
+}
+
+fn log_filter(text: &str) -> Result<String, String> {
+    match tracing_subscriber::EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,40 @@
+//! One file per command.
+
+mod apiserver;
+mod completion;
+mod controllers;
+mod crds;
+mod plan;
+mod status;
+mod up;
+mod version;
+
+use anyhow::Context;
+
+use crate::args::Command;
+use crate::exit::Ended;
+use crate::settings::ServerSettings;
+
+pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
+    match command {
+        Command::Up(args) => on_runtime(up::run(ServerSettings::resolve(args.server)?, args.files)),
+        Command::Apiserver(args) => on_runtime(apiserver::run(ServerSettings::resolve(args.server)?)),
+        Command::Controllers(args) => on_runtime(controllers::run(args.kubeconfig)),
+        Command::Plan(args) => plan::run(&args.files, args.output),
+        Command::Status(args) => on_runtime(status::run(args)),
+        Command::Crds(args) => crds::run(args.output),
+        Command::Completion { shell } => completion::run(shell),
+        Command::Version { output } => version::run(output),
+    }
+}
+
+fn on_runtime(command: impl Future<Output = anyhow::Result<Ended>>) -> anyhow::Result<Ended> {
+    // An error means that somebody has chosen a provider already, and any will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the threads")?;
+    // The task that waits for the server's end cannot move between threads; all its work is done by tasks that can.
+    let result = tokio::task::LocalSet::new().block_on(&runtime, command);
+    // A forced end does not wait for what is stuck.
+    runtime.shutdown_background();
+    result
+}

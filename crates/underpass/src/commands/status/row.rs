@@ -1,0 +1,84 @@
+//! One object in one line.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde_json::Value;
+
+pub(super) const HEADINGS: [&str; 7] = ["KIND", "NAMESPACE", "NAME", "READY", "REASON", "MESSAGE", "AGE"];
+
+/// Where the columns stand that are treated in a way of their own.
+pub(super) const READY: usize = 3;
+pub(super) const REASON: usize = 4;
+pub(super) const MESSAGE: usize = 5;
+
+/// The cells under the headings. An object that no controller has looked at yet is neither ready nor not.
+pub(super) fn cells(object: &DynamicObject, now: Timestamp) -> [String; 7] {
+    let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+    let word = |name: &str| ready.and_then(|ready| ready[name].as_str()).unwrap_or_default().to_owned();
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    [
+        object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default(),
+        object.namespace().unwrap_or_default(),
+        object.name_any(),
+        ready.map_or_else(|| "Unknown".to_owned(), |_| word("status")),
+        if deleting { "Deleting".to_owned() } else { word("reason") },
+        one_line(&word("message")),
+        object.creation_timestamp().map(|created| age(now.duration_since(created.0))).unwrap_or_default(),
+    ]
+}
+
+/// The part of the object that decides whether a line would be new, the passing of time left out.
+pub(super) fn fingerprint(object: &DynamicObject) -> (Option<i64>, bool, Value) {
+    (object.metadata.generation, object.metadata.deletion_timestamp.is_some(), object.data["status"].clone())
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// As short as kubectl says it: two units while they are small, then one.
+fn age(age: SignedDuration) -> String {
+    let seconds = age.as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 => two(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, "d", hours % 24, "h"),
+        _ => format!("{days}d"),
+    }
+}
+
+fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
+    if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        for (seconds, expected) in
+            [(-5, "0s"), (59, "59s"), (119, "119s"), (125, "2m5s"), (600, "10m"), (14_400, "4h"), (15_000, "4h10m")]
+        {
+            assert_eq!(age(SignedDuration::from_secs(seconds)), expected, "{seconds}");
+        }
+        assert_eq!(age(SignedDuration::from_hours(24 * 7)), "7d");
+        assert_eq!(age(SignedDuration::from_hours(24 * 3 + 4)), "3d4h");
+        assert_eq!(age(SignedDuration::from_hours(24 * 400)), "400d");
+    }
+
+    #[test]
+    fn an_object_that_nobody_looked_at_is_unknown() {
+        let object = serde_json::json!({
+            "apiVersion": "underpass.dev/v1alpha1", "kind": "ContainerNetwork", "metadata": { "name": "n" }
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        assert_eq!(cells(&object, Timestamp::UNIX_EPOCH), ["ContainerNetwork", "", "n", "Unknown", "", "", ""]);
+    }
+}

@@ -1,0 +1,79 @@
+//! Objects from files, brought to a server: definitions and namespaces first, so that what needs them finds them.
+
+use anyhow::Context;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::core::discovery::Scope;
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, discovery};
+
+use super::Document;
+
+/// Owns the fields that files set. Not the controllers' name: what a file no longer says is taken back by the next apply of that file.
+const FIELD_MANAGER: &str = "underpass-apply";
+
+/// Applies all documents, in an order in which each can succeed, and calls `applied` after each.
+pub(crate) async fn apply_all(
+    client: &Client,
+    mut documents: Vec<Document>,
+    applied: impl Fn(&Document),
+) -> anyhow::Result<()> {
+    order(&mut documents);
+    for document in &documents {
+        apply(client, document).await.with_context(|| format!("{document} was not applied"))?;
+        applied(document);
+    }
+    Ok(())
+}
+
+/// Definitions, namespaces, everything else; otherwise as written.
+pub(crate) fn order(documents: &mut [Document]) {
+    documents.sort_by_key(|document| match document.text("/kind") {
+        "CustomResourceDefinition" => 0,
+        "Namespace" => 1,
+        _ => 2,
+    });
+}
+
+async fn apply(client: &Client, document: &Document) -> anyhow::Result<()> {
+    let api = api(client, document).await?;
+    // The file is the user's word: where somebody else set the same field, it wins. A field that the kind does not know is refused.
+    let params = PatchParams::apply(FIELD_MANAGER).force().validation_strict();
+    api.patch(document.text("/metadata/name"), &params, &Patch::Apply(&document.object)).await.map_err(plain)?;
+    if document.text("/kind") == "CustomResourceDefinition" {
+        established(client, document.text("/metadata/name")).await?;
+    }
+    Ok(())
+}
+
+async fn api(client: &Client, document: &Document) -> anyhow::Result<Api<DynamicObject>> {
+    let (group, version) = document.text("/apiVersion").rsplit_once('/').unwrap_or(("", document.text("/apiVersion")));
+    let names = GroupVersionKind::gvk(group, version, document.text("/kind"));
+    let (resource, capabilities) = discovery::pinned_kind(client, &names)
+        .await
+        .map_err(plain)
+        .with_context(|| format!("the server has no {} in {}", names.kind, document.text("/apiVersion")))?;
+    Ok(match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => match document.text("/metadata/namespace") {
+            "" => Api::namespaced_with(client.clone(), "default", &resource),
+            namespace => Api::namespaced_with(client.clone(), namespace, &resource),
+        },
+    })
+}
+
+async fn established(client: &Client, name: &str) -> anyhow::Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    await_condition(definitions, name, conditions::is_crd_established())
+        .await
+        .with_context(|| format!("cannot see {name} become usable"))?;
+    Ok(())
+}
+
+/// The server's own sentence, without the client's dress around it.
+fn plain(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        other => other.into(),
+    }
+}
