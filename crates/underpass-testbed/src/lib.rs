@@ -1,1 +1,15 @@
-//! For tests only: a running underpass, kubectl, scratch folders
+//! For tests only: a running underpass, kubectl, scratch folders.
+//!
+//! Everything here panics when it fails, with all that the processes said: the caller is a test. Every process that is started here
+//! is ended when its value goes, every folder is removed, and nothing is shared between two tests: no port, no home, no cache.
+
+mod kubectl;
+mod process;
+mod underpass;
+mod wait;
+
+pub use kubectl::Kubectl;
+pub use process::{Ended, Process};
+pub use rustix::process::Signal;
+pub use underpass::{Launch, Ready, Underpass};
+pub use wait::{PATIENCE, wait_until};

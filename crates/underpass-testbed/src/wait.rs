@@ -1,0 +1,42 @@
+//! Waiting for a condition, never for a time.
+
+use std::time::{Duration, Instant};
+
+/// Long enough for a busy machine; nobody waits it out unless something is broken.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Looks until `condition` gives something. Panics with `what` when `patience` is over.
+#[track_caller]
+pub fn wait_until<T>(what: &str, patience: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(result) = condition() {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "after {patience:?} still waiting for: {what}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_result_ends_the_wait() {
+        let mut looks = 0;
+        let result = wait_until("three looks", PATIENCE, || {
+            looks += 1;
+            (looks == 3).then_some("done")
+        });
+        assert_eq!((result, looks), ("done", 3));
+    }
+
+    #[test]
+    #[should_panic(expected = "still waiting for: the moon")]
+    fn patience_ends() {
+        wait_until("the moon", Duration::ZERO, || None::<()>);
+    }
+}
