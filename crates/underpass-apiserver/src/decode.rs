@@ -1,4 +1,4 @@
-//! Request bodies: JSON or YAML into a JSON value, remembering which keys stood there twice.
+//! Request bodies: JSON, YAML or protobuf into a JSON value, remembering which keys stood there twice.
 //!
 //! Kubernetes takes the last of two equal keys and, asked to be strict, refuses them; a plain `serde_json::Value` would forget.
 
@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::options::DuplicateKeyPolicy;
+use underpass_builtins::protobuf::{self, Problem};
 
 use crate::status::ApiError;
 
@@ -16,6 +17,16 @@ pub(crate) struct Decoded {
     pub(crate) value: Value,
     /// As strict decoding words them: `duplicate field "spec.replicas"`.
     pub(crate) duplicates: Vec<String>,
+}
+
+/// By the `Content-Type` of the request; none means JSON.
+pub(crate) fn object(content_type: &str, body: &[u8]) -> Result<Decoded, ApiError> {
+    match content_type.split(';').next().unwrap_or_default().trim() {
+        "" | "application/json" => json(body),
+        "application/yaml" => yaml(body),
+        protobuf::MEDIA_TYPE => from_protobuf(body),
+        other => Err(unknown_format(other)),
+    }
 }
 
 pub(crate) fn json(body: &[u8]) -> Result<Decoded, ApiError> {
@@ -38,6 +49,23 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, ApiError> {
         Err(error) => vec![duplicate_sentence(text, &error)],
     };
     Ok(Decoded { value, duplicates })
+}
+
+/// A message has no keys that could stand twice.
+fn from_protobuf(body: &[u8]) -> Result<Decoded, ApiError> {
+    let value = protobuf::decode(body).map_err(|error| match error.problem {
+        Problem::UnknownKind { .. } => ApiError::unsupported_media_type(error.to_string()),
+        _ => ApiError::bad_request(format!("error decoding protobuf: {error}")),
+    })?;
+    Ok(Decoded { value, duplicates: Vec::new() })
+}
+
+fn unknown_format(content_type: &str) -> ApiError {
+    ApiError::unsupported_media_type(format!(
+        "the body of the request was in an unknown format ({content_type:?}) - accepted media types include: application/json, \
+         application/yaml, {}",
+        protobuf::MEDIA_TYPE
+    ))
 }
 
 fn parse_yaml(text: &str, policy: DuplicateKeyPolicy) -> Result<Value, serde_saphyr::Error> {
@@ -152,6 +180,26 @@ mod tests {
         let decoded = yaml(b"\na: 1\nspec:\n  foo: x\n  foo: y\n").unwrap();
         assert_eq!(decoded.value["spec"]["foo"], "y");
         assert_eq!(decoded.duplicates, ["line 5: key \"foo\" already set in map"]);
+    }
+
+    #[test]
+    fn the_content_type_says_how_to_read() {
+        let written = serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "k": "v" } });
+        let message = protobuf::encode(&written).unwrap();
+        let text = written.to_string();
+        for (type_, body) in [
+            ("", text.as_bytes()),
+            ("application/json; charset=utf-8", text.as_bytes()),
+            ("application/yaml", text.as_bytes()),
+            ("application/vnd.kubernetes.protobuf", &message),
+        ] {
+            assert_eq!(object(type_, body).unwrap().value, written, "{type_}");
+        }
+        let code = |type_, body: &[u8]| object(type_, body).err().map(|error| error.code.as_u16());
+        assert_eq!(code("text/plain", b"{}"), Some(415));
+        assert_eq!(code(protobuf::MEDIA_TYPE, b"{}"), Some(400));
+        // An envelope of nothing: no kind is named.
+        assert_eq!(code(protobuf::MEDIA_TYPE, b"k8s\0"), Some(415));
     }
 
     #[test]

@@ -38,8 +38,7 @@ impl DeleteOptions {
     pub(crate) fn parse(body: &Bytes, query: &Query, content_type: &str) -> Result<Self, ApiError> {
         let body = match body.is_empty() {
             true => json!({}),
-            false if content_type.contains("yaml") => decode::yaml(body)?.value,
-            false => decode::json(body)?.value,
+            false => decode::object(content_type, body)?.value,
         };
         let listed = body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let policy = match query.get("propagationPolicy") {

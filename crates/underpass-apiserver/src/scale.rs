@@ -51,11 +51,15 @@ impl Call<'_> {
     pub(crate) async fn change_scale(
         &self,
         patch: Option<PatchType>,
+        content_type: &str,
         body: &Bytes,
         options: &WriteOptions,
     ) -> Result<Bytes, ApiError> {
-        let Decoded { value, .. } =
-            if patch == Some(PatchType::Apply) { decode::yaml(body)? } else { decode::json(body)? };
+        let Decoded { value, .. } = match patch {
+            None => decode::object(content_type, body)?,
+            Some(PatchType::Apply) => decode::yaml(body)?,
+            Some(_) => decode::json(body)?,
+        };
         let text = self
             .change(options, |live| {
                 let current = self.resource.scale_of(live).ok_or_else(ApiError::no_such_path)?;

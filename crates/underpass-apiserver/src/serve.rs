@@ -213,7 +213,7 @@ impl Service {
         let content_type = header(parts, CONTENT_TYPE.as_str());
         let patch = if parts.method == Method::PATCH { Some(PatchType::of(&content_type)?) } else { None };
         if call.target.subresource == "scale" {
-            let text = call.change_scale(patch, body, &options).await?;
+            let text = call.change_scale(patch, &content_type, body, &options).await?;
             return Ok(respond(StatusCode::OK, JSON, Body::Full(text)));
         }
         let written = match patch {
@@ -342,14 +342,7 @@ fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
 }
 
 fn decode_body(parts: &Parts, body: &Bytes) -> Result<Decoded, ApiError> {
-    let type_ = header(parts, CONTENT_TYPE.as_str());
-    match type_.split(';').next().unwrap_or_default().trim() {
-        "" | "application/json" => decode::json(body),
-        "application/yaml" => decode::yaml(body),
-        other => Err(ApiError::unsupported_media_type(format!(
-            "the body of the request was in an unknown format ({other:?}) - accepted media types include: application/json, application/yaml"
-        ))),
-    }
+    decode::object(&header(parts, CONTENT_TYPE.as_str()), body)
 }
 
 fn header(parts: &Parts, name: &str) -> String {
