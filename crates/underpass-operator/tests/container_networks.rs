@@ -1,5 +1,7 @@
 //! The whole pattern with a ContainerNetwork: keys in, what the API and the engine were told out.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The loop itself, with a reconciler that only observes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::collections::HashMap;

@@ -1,5 +1,7 @@
 //! What holds for every combination of mode, engine, life and memory, not just for the cases in `plans/`.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use serde_json::{Value, json};
 use underpass_plan::container_network::{self, FINALIZER, Observed};
 use underpass_plan::{Action, Finalizer, Plan};

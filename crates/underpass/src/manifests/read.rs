@@ -150,8 +150,8 @@ mod tests {
     fn an_error_names_file_document_and_object() {
         let error = format!("{:#}", parse("f.yaml", &format!("{A}---\n- [")).unwrap_err());
         assert!(error.starts_with("f.yaml, document 2 cannot be parsed: "), "{error}");
-        let error = parse("f.yaml", "kind: X\nmetadata: {name: n}\n").unwrap_err().to_string();
-        assert!(error.starts_with("f.yaml, document 1 (X n): apiVersion is missing"), "{error}");
+        let error = parse("f.yaml", "kind: X\nmetadata: {name: net}\n").unwrap_err().to_string();
+        assert!(error.starts_with("f.yaml, document 1 (X net): apiVersion is missing"), "{error}");
     }
 
     #[test]
