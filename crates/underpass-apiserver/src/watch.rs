@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use futures::stream::{self, Stream};
+use futures::future;
+use futures::stream::{self, Stream, StreamExt};
 use rand::RngExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval};
@@ -77,7 +78,12 @@ impl Call<'_> {
         };
         let watcher = match self.api.store.watch(&self.resource.bucket, after) {
             Ok(watcher) => watcher,
-            Err(error) => return Err(expired(from, &error)),
+            Err(error @ ReadError::Future { .. }) => return Err(expired(from, &error)),
+            // As an event and not as an answer's status: clients list again when they read it there, kube-rs only then.
+            Err(error @ ReadError::Compacted { .. }) => {
+                let line = error_line(&expired(from, &error));
+                return Ok(stream::once(future::ready(line)).left_stream());
+            }
         };
         let timeout = options
             .timeout_seconds
@@ -97,7 +103,8 @@ impl Call<'_> {
             ended: false,
             options,
         };
-        Ok(stream::unfold(watch, |mut watch| async move { watch.next_piece().await.map(|piece| (piece, watch)) }))
+        let pieces = stream::unfold(watch, |mut watch| async move { watch.next_piece().await.map(|piece| (piece, watch)) });
+        Ok(pieces.right_stream())
     }
 }
 
@@ -168,8 +175,7 @@ impl Watch {
 
     fn fail(&mut self, error: &ReadError) -> Bytes {
         self.ended = true;
-        let status = expired(self.watcher.seen(), error).to_json();
-        format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
+        error_line(&expired(self.watcher.seen(), error))
     }
 
     fn selects(&self, value: &Bytes, revision: u64) -> bool {
@@ -235,6 +241,10 @@ impl Watch {
         };
         format!("{{\"type\":\"BOOKMARK\",\"object\":{shown}}}\n").into()
     }
+}
+
+fn error_line(error: &ApiError) -> Bytes {
+    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", error.to_json()).into()
 }
 
 /// What a client is told whose revision is no longer, or not yet, known.
