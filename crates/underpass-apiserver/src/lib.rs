@@ -27,6 +27,7 @@ mod openapi;
 mod own_writes;
 mod patch;
 mod private_file;
+mod protobuf;
 mod read;
 mod registry;
 mod request;

@@ -22,6 +22,7 @@ use crate::listen::Handler;
 use crate::metrics::Metrics;
 use crate::object::Object;
 use crate::patch::PatchType;
+use crate::protobuf;
 use crate::registry::Resource;
 use crate::request::{ListOptions, Query, Target, WriteOptions};
 use crate::reviews;
@@ -50,7 +51,9 @@ impl Handler for Service {
         let reads = request.method() == Method::GET;
         let answer = async move {
             let (parts, body) = request.into_parts();
-            self.answer(&parts, body, &user).await.unwrap_or_else(|error| error_response(&error))
+            let answer = self.answer(&parts, body, &user).await.unwrap_or_else(|error| error_response(&error));
+            let protobuf = table::wants_protobuf(&header(&parts, ACCEPT.as_str()));
+            if protobuf { protobuf::translated(answer) } else { answer }
         };
         if reads {
             return Box::pin(answer);
@@ -86,6 +89,7 @@ impl Service {
             return answer;
         }
         let call = self.call(&target)?;
+        table::check_form(&call.resource, &header(parts, ACCEPT.as_str()))?;
         let deprecated = call.resource.custom().and_then(|custom| custom.deprecated.clone());
         let mut answer = self.dispatch(&call, parts, body).await?;
         if let Some(warning) = deprecated {

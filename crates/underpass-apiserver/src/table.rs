@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use underpass_builtins::protobuf::MEDIA_TYPE;
 
 use crate::accept;
 use crate::object;
@@ -66,9 +67,33 @@ impl IncludeObject {
     }
 }
 
-/// The first alternative of an `Accept` header that this server can write.
+/// The first alternative of an `Accept` header that this server can write. Protobuf comes last: it is translated from JSON.
 pub(crate) fn negotiate(accept: &str) -> Result<Representation, ApiError> {
-    let known = accept::alternatives(accept).iter().find_map(|alternative| {
+    as_text(accept).or_else(|| as_protobuf(accept)).ok_or_else(|| {
+        let message = format!(
+            "nothing that is accepted ({accept}) can be written here; known are application/json, application/yaml, {MEDIA_TYPE}, and \
+             application/json with as=Table, as=PartialObjectMetadata or as=PartialObjectMetadataList of meta.k8s.io/v1"
+        );
+        ApiError::not_acceptable(message)
+    })
+}
+
+/// Whether the client can be answered in protobuf only.
+pub(crate) fn wants_protobuf(accept: &str) -> bool {
+    as_text(accept).is_none() && as_protobuf(accept).is_some()
+}
+
+/// Objects whose kind a user defined have no protobuf form; their metadata has. To be asked before anything is done.
+pub(crate) fn check_form(resource: &Resource, accept: &str) -> Result<(), ApiError> {
+    if resource.custom().is_some() && as_text(accept).is_none() && as_protobuf(accept) == Some(Representation::Json) {
+        let message = format!("{} has no protobuf form; accept application/json or application/yaml", resource.kind);
+        return Err(ApiError::not_acceptable(message));
+    }
+    Ok(())
+}
+
+fn as_text(accept: &str) -> Option<Representation> {
+    accept::alternatives(accept).iter().find_map(|alternative| {
         let json = alternative.allows("application/json");
         match alternative.shape() {
             Some((group, version, kind)) if json => shape(kind, MetaVersion::parse(group, version)?),
@@ -76,13 +101,18 @@ pub(crate) fn negotiate(accept: &str) -> Result<Representation, ApiError> {
             None if json => Some(Representation::Json),
             None => alternative.allows("application/yaml").then_some(Representation::Yaml),
         }
-    });
-    known.ok_or_else(|| {
-        let message = format!(
-            "nothing that is accepted ({accept}) can be written here; known are application/json, application/yaml, and \
-             application/json with as=Table, as=PartialObjectMetadata or as=PartialObjectMetadataList of meta.k8s.io/v1"
-        );
-        ApiError::not_acceptable(message)
+    })
+}
+
+/// What is to be written before it is translated. Tables have no protobuf form.
+fn as_protobuf(accept: &str) -> Option<Representation> {
+    let alternatives = accept::alternatives(accept);
+    alternatives.iter().filter(|alternative| alternative.allows(MEDIA_TYPE)).find_map(|alternative| {
+        match alternative.shape() {
+            None => Some(Representation::Json),
+            Some((group, version, kind)) => shape(kind, MetaVersion::parse(group, version)?)
+                .filter(|shape| !matches!(shape, Representation::Table(_))),
+        }
     })
 }
 
@@ -290,8 +320,39 @@ mod tests {
         for (accept, expected) in table {
             assert_eq!(negotiate(accept).unwrap(), expected, "{accept}");
         }
-        for accept in ["application/vnd.kubernetes.protobuf", "text/html", "application/json;as=Chart;v=v1;g=x"] {
+        for accept in [
+            "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+            "text/html",
+            "application/json;as=Chart;v=v1;g=x",
+        ] {
             assert_eq!(negotiate(accept).unwrap_err().code, http::StatusCode::NOT_ACCEPTABLE, "{accept}");
+        }
+    }
+
+    #[test]
+    fn protobuf_is_written_where_nothing_else_is_accepted() {
+        let metadata = format!("{MEDIA_TYPE};as=PartialObjectMetadata;v=v1;g=meta.k8s.io");
+        let partial = Representation::PartialObjectMetadata { list: false, version: MetaVersion::V1 };
+        let table = [
+            (MEDIA_TYPE.to_owned(), true, Representation::Json),
+            (format!("{MEDIA_TYPE};stream=watch"), true, Representation::Json),
+            (metadata.clone(), true, partial),
+            (format!("{MEDIA_TYPE},application/json"), false, Representation::Json),
+            (format!("{metadata},application/json"), false, Representation::Json),
+            (format!("{MEDIA_TYPE},*/*"), false, Representation::Json),
+            (String::new(), false, Representation::Json),
+        ];
+        for (accept, wanted, expected) in table {
+            assert_eq!(wants_protobuf(&accept), wanted, "{accept}");
+            assert_eq!(negotiate(&accept).unwrap(), expected, "{accept}");
+        }
+        assert!(!wants_protobuf("text/html"));
+        let registry = Registry::build(&[(0, definition())], 1);
+        let thing = registry.find("example.com", "v1", "things").unwrap();
+        let pod = registry.find("", "v1", "pods").unwrap();
+        assert_eq!(check_form(&thing, MEDIA_TYPE).unwrap_err().code, http::StatusCode::NOT_ACCEPTABLE);
+        for (resource, accept) in [(&thing, metadata.as_str()), (&thing, "application/json"), (&pod, MEDIA_TYPE)] {
+            assert!(check_form(resource, accept).is_ok(), "{accept}");
         }
     }
 
