@@ -24,9 +24,23 @@ pub enum JsonPatchError {
 /// The patched document; all operations are carried out, or none.
 pub fn json_patch(mut document: Value, patch: &Value) -> Result<Value, JsonPatchError> {
     let operations = read(patch)?;
-    // The document is ours and is dropped on failure, so there is nothing to undo.
-    patch_unsafe(&mut document, &operations).map_err(|error| failed(&operations, &error))?;
+    for (index, operation) in operations.iter().enumerate() {
+        if !tests_for_absence(operation, &document) {
+            // The document is ours and is dropped on failure, so there is nothing to undo.
+            let done = patch_unsafe(&mut document, std::slice::from_ref(operation));
+            done.map_err(|error| failed(index, operation, &error))?;
+        }
+    }
     Ok(document)
+}
+
+/// Where RFC 6902 knows no way to say "this must not be there", kube-apiserver takes a test for null: it holds for an absent member of
+/// a present object. Clients rely on it, such as kube-rs when it adds the first finalizer.
+fn tests_for_absence(operation: &PatchOperation, document: &Value) -> bool {
+    let PatchOperation::Test(test) = operation else { return false };
+    let Some((parent, member)) = test.path.split_back() else { return false };
+    let parent = document.pointer(parent.as_str()).and_then(Value::as_object);
+    test.value.is_null() && parent.is_some_and(|object| !object.contains_key(member.decoded().as_ref()))
 }
 
 fn read(patch: &Value) -> Result<Vec<PatchOperation>, JsonPatchError> {
@@ -40,10 +54,10 @@ fn read(patch: &Value) -> Result<Vec<PatchOperation>, JsonPatchError> {
     operations.iter().enumerate().map(read_one).collect()
 }
 
-fn failed(operations: &[PatchOperation], error: &PatchError) -> JsonPatchError {
+fn failed(index: usize, operation: &PatchOperation, error: &PatchError) -> JsonPatchError {
     JsonPatchError::Failed {
-        index: error.operation,
-        operation: operations.get(error.operation).map_or("", name),
+        index,
+        operation: name(operation),
         path: error.path.to_string(),
         reason: reason(&error.kind),
     }

@@ -163,3 +163,12 @@ fn merge_patch_does_what_the_examples_of_rfc_7386_say() {
         assert_eq!(merge_patch(document, &patch), expected, "{shown}");
     }
 }
+
+#[test]
+fn a_test_for_null_holds_for_an_absent_member() {
+    let document = json!({ "metadata": { "name": "a" } });
+    let test = |path: &str| json_patch(document.clone(), &json!([{ "op": "test", "path": path, "value": null }]));
+    assert_eq!(test("/metadata/finalizers").unwrap(), document);
+    assert!(test("/metadata/name").is_err(), "it is there");
+    assert!(test("/status/phase").is_err(), "what it would be in is not there");
+}
