@@ -85,14 +85,18 @@ fn start(client: &Client) -> (Arc<Context>, JoinHandle<()>) {
 
 async fn child_says(client: &Client, name: &str, expected: &str) {
     let says = |child: Option<&ConfigMap>| child.is_some_and(|child| value(child) == expected);
-    soon(&format!("child {name} with {expected}"), wait::await_condition(config_maps(client), name, says)).await.unwrap();
+    soon(&format!("child {name} with {expected}"), wait::await_condition(config_maps(client), name, says))
+        .await
+        .unwrap();
 }
 
 async fn observed(client: &Client, name: &str, generation: i64) {
     let seen = |gateway: Option<&EgressGateway>| {
         gateway.and_then(|g| g.status.as_ref()).and_then(|s| s.observed_generation) == Some(generation)
     };
-    soon(&format!("generation {generation} of {name} observed"), wait::await_condition(gateways(client), name, seen)).await.unwrap();
+    soon(&format!("generation {generation} of {name} observed"), wait::await_condition(gateways(client), name, seen))
+        .await
+        .unwrap();
 }
 
 async fn applied_events(client: &Client) -> Vec<Event> {
@@ -130,9 +134,12 @@ async fn a_controller_brings_up_repairs_and_cleans_up() {
 
     gateways(&client).delete("g", &DeleteParams::default()).await.unwrap();
     let uid = made.uid().unwrap();
-    soon("the gateway to go", wait::await_condition(gateways(&client), "g", conditions::is_deleted(&uid))).await.unwrap();
+    soon("the gateway to go", wait::await_condition(gateways(&client), "g", conditions::is_deleted(&uid)))
+        .await
+        .unwrap();
     assert_eq!(context.cleanups.load(Ordering::SeqCst), 1);
-    until("the child to go with its owner", || async { config_maps(&client).get_opt("g").await.unwrap().is_none() }).await;
+    until("the child to go with its owner", || async { config_maps(&client).get_opt("g").await.unwrap().is_none() })
+        .await;
     controller.abort();
 }
 
@@ -145,7 +152,10 @@ async fn an_object_with_a_finalizer_cannot_be_given_another_one_while_it_goes() 
     gateways(&client).create(&PostParams::default(), &made).await.unwrap();
     gateways(&client).delete("g", &DeleteParams::default()).await.unwrap();
     let more = Patch::Merge(json!({ "metadata": { "finalizers": [FINALIZER, "example.com/late"] } }));
-    assert_eq!(refusal(gateways(&client).patch("g", &PatchParams::default(), &more).await), (422, "Invalid".to_owned()));
+    assert_eq!(
+        refusal(gateways(&client).patch("g", &PatchParams::default(), &more).await),
+        (422, "Invalid".to_owned())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use kube::runtime::{conditions, wait};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use super::{NAMESPACE, refusal, soon};
+use super::{NAMESPACE, refusal, soon, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_that_is_served_is_discovered_and_can_be_listed() {
@@ -28,7 +28,11 @@ async fn all_that_is_served_is_discovered_and_can_be_listed() {
         assert!(kinds.iter().any(|kind| kind == expected), "{expected} is missing: {kinds:?}");
     }
     for kind in underpass_resources::KINDS {
-        assert!(kinds.iter().any(|found| found.starts_with(&format!("{}.", kind.kind))), "{} is missing: {kinds:?}", kind.kind);
+        assert!(
+            kinds.iter().any(|found| found.starts_with(&format!("{}.", kind.kind))),
+            "{} is missing: {kinds:?}",
+            kind.kind
+        );
     }
     let network = GroupVersionKind::gvk("underpass.dev", "v1alpha1", "ContainerNetwork");
     let (_, capabilities) = discovery.resolve_gvk(&network).expect("ContainerNetwork is served");
@@ -89,5 +93,6 @@ async fn a_kind_is_used_as_soon_as_it_is_established() {
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
     let gone = wait::await_condition(definitions, "widgets.example.com", conditions::is_deleted(&uid));
     soon("the definition to go", gone).await.unwrap();
+    until("the kind to go with it", || async { api.list(&ListParams::default()).await.is_err() }).await;
     assert_eq!(refusal(api.list(&ListParams::default()).await).0, 404);
 }

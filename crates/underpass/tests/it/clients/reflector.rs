@@ -52,7 +52,9 @@ async fn a_mirror_follows(config: watcher::Config) {
 
     create(&api, "late", "first").await;
     for number in 0..10 {
-        api.replace(&format!("c{number:02}"), &PostParams::default(), &config_map(&format!("c{number:02}"), "second")).await.unwrap();
+        api.replace(&format!("c{number:02}"), &PostParams::default(), &config_map(&format!("c{number:02}"), "second"))
+            .await
+            .unwrap();
     }
     for number in 20..25 {
         api.delete(&format!("c{number:02}"), &DeleteParams::default()).await.unwrap();
