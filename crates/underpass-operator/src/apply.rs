@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 use underpass_plan::{Action, Event, Finalizer, Plan, Severity, Subject};
 
+use crate::answer::Answer;
 use crate::engine::{ContainerEngine, EngineError};
 use crate::kinds;
 use crate::metrics::{Metrics, WriteTarget};
@@ -46,7 +47,7 @@ pub enum ApplyError {
         what: &'static str,
         subject: Box<Subject>,
         #[source]
-        source: Box<kube::Error>,
+        source: Answer,
     },
     #[error("the API server did not answer within {} seconds", WRITE_DEADLINE.as_secs())]
     TooSlow,
@@ -59,11 +60,11 @@ pub enum ApplyError {
 impl ApplyError {
     /// Somebody else wrote first. A later pass, with what is there then, will do.
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Write { source, .. } if api_status(source).is_some_and(Status::is_conflict))
+        matches!(self, Self::Write { source, .. } if source.status().is_some_and(Status::is_conflict))
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self, Self::Write { source, .. } if api_status(source).is_some_and(Status::is_not_found))
+        matches!(self, Self::Write { source, .. } if source.status().is_some_and(Status::is_not_found))
     }
 }
 
@@ -148,7 +149,7 @@ impl Applier {
         let outcome = self.recorder.publish(&event, &reference(subject)).await;
         self.metrics.wrote(WriteTarget::Event, &outcome);
         if let Err(error) = outcome {
-            warn!(reason = event.reason, error = &error as &dyn std::error::Error, "event lost");
+            warn!(reason = event.reason, error = %Answer::from(error), "event lost");
         }
     }
 
@@ -177,9 +178,7 @@ async fn within_deadline(
     match tokio::time::timeout(WRITE_DEADLINE, write).await {
         Err(_) => Err(ApplyError::TooSlow),
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(source)) => {
-            Err(ApplyError::Write { what, subject: Box::new(subject.clone()), source: Box::new(source) })
-        }
+        Ok(Err(source)) => Err(ApplyError::Write { what, subject: Box::new(subject.clone()), source: source.into() }),
     }
 }
 
@@ -210,13 +209,6 @@ fn shortened(note: &str) -> String {
     }
     let end = note.floor_char_boundary(LONGEST - "…".len());
     format!("{}…", &note[..end])
-}
-
-fn api_status(error: &kube::Error) -> Option<&Status> {
-    match error {
-        kube::Error::Api(status) => Some(status),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //!
 //! [`run`] starts the loops of all kinds. [`teardown`] is the way out: our objects, deleted in dependency order.
 
+mod answer;
 mod apply;
 mod backoff;
 mod drive;
@@ -19,6 +20,7 @@ mod run;
 mod teardown;
 mod triggers;
 
+pub use answer::Answer;
 pub use apply::{Applied, Applier, ApplyError, FIELD_MANAGER};
 pub use backoff::Backoff;
 pub use drive::{Pace, drive};

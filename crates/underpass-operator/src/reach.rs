@@ -1,37 +1,32 @@
 //! Whether an API server can be worked with, and if not, in one sentence what to do.
 
-use std::error::Error as StdError;
-
 use kube::Client;
 use kube::api::ListParams;
 use underpass_resources::KINDS;
 
+use crate::answer::Answer;
 use crate::kinds;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Unreachable {
-    #[error("the API server cannot be reached: start it, or give the kubeconfig of one that runs")]
-    NoConnection(#[source] Box<kube::Error>),
+    #[error("the API server cannot be reached ({why}): start it, or give the kubeconfig of one that runs")]
+    NoConnection { why: String },
     #[error(
         "the API server is another one than the kubeconfig was made for (its certificate is signed by an unknown authority): use the kubeconfig of the server that runs now"
     )]
-    ForeignServer(#[source] Box<kube::Error>),
+    ForeignServer,
     #[error(
         "the API server does not accept the credentials of the kubeconfig (401): they are expired or made for another server; use the kubeconfig of the server that runs now"
     )]
-    Credentials(#[source] Box<kube::Error>),
+    Credentials,
     #[error("the user of the kubeconfig may not read {what} (403): grant it, or use another kubeconfig")]
-    Forbidden {
-        what: String,
-        #[source]
-        source: Box<kube::Error>,
-    },
+    Forbidden { what: String },
     #[error(
         "the API server does not know {0}: install the CRDs first (underpass crds | kubectl apply --server-side -f -)"
     )]
     MissingKinds(String),
     #[error("the API server answered in an unexpected way")]
-    Other(#[source] Box<kube::Error>),
+    Other(#[source] Answer),
 }
 
 /// Asks for one object of every kind: it proves the connection, the credentials and the CRDs at once.
@@ -51,28 +46,14 @@ pub async fn check(client: &Client) -> Result<(), Unreachable> {
 
 /// What a failed request says about the server; `what` was asked for.
 pub fn explain(error: kube::Error, what: &str) -> Unreachable {
-    let code = if let kube::Error::Api(status) = &error { Some(status.code) } else { None };
-    let source = Box::new(error);
-    match code {
-        Some(401) => Unreachable::Credentials(source),
-        Some(403) => Unreachable::Forbidden { what: what.to_owned(), source },
-        Some(_) => Unreachable::Other(source),
-        None if mentions(&*source, "invalid peer certificate") => Unreachable::ForeignServer(source),
-        None if matches!(*source, kube::Error::Service(_) | kube::Error::HyperError(_)) => {
-            Unreachable::NoConnection(source)
-        }
-        None => Unreachable::Other(source),
+    let answer = Answer::from(error);
+    match answer.status().map(|status| status.code) {
+        Some(401) => Unreachable::Credentials,
+        Some(403) => Unreachable::Forbidden { what: what.to_owned() },
+        Some(_) => Unreachable::Other(answer),
+        // The layers between rustls and kube box their causes, so that the text is all that is left to recognise one by.
+        None if answer.to_string().contains("invalid peer certificate") => Unreachable::ForeignServer,
+        None if answer.is_connection() => Unreachable::NoConnection { why: answer.to_string() },
+        None => Unreachable::Other(answer),
     }
-}
-
-/// The layers between rustls and kube box their causes, so that the text is all that is left to recognise one by.
-fn mentions(error: &dyn StdError, text: &str) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.to_string().contains(text) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }

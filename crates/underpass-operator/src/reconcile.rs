@@ -5,6 +5,8 @@ use std::fmt;
 use async_trait::async_trait;
 use underpass_plan::{Failure, Plan};
 
+use crate::answer::Answer;
+
 /// Where to look. Never data: whoever gets a key reads the object again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -34,7 +36,7 @@ pub enum ObserveError {
         kind: &'static str,
         key: Key,
         #[source]
-        source: Box<kube::Error>,
+        source: Answer,
     },
     #[error("{kind} {key} as the API server returned it has another shape than this version knows")]
     Shape {

@@ -10,6 +10,7 @@ use kube::{Client, ResourceExt};
 use tokio::time::Instant;
 use underpass_resources::{KINDS, Kind};
 
+use crate::answer::Answer;
 use crate::kinds;
 use crate::reconcile::Key;
 
@@ -34,9 +35,9 @@ pub struct Left {
 #[derive(Debug, thiserror::Error)]
 pub enum TeardownError {
     #[error("cannot list {0}")]
-    List(&'static str, #[source] Box<kube::Error>),
+    List(&'static str, #[source] Answer),
     #[error("cannot delete {0} {1}")]
-    Delete(&'static str, Key, #[source] Box<kube::Error>),
+    Delete(&'static str, Key, #[source] Answer),
     #[error("cannot watch {0} {1} go")]
     Wait(&'static str, Key, #[source] Box<kube::runtime::wait::Error>),
 }
@@ -103,7 +104,7 @@ async fn list(client: &Client, stage: &[&'static Kind]) -> Result<Vec<(&'static 
             Ok(page) => objects.extend(page.items.into_iter().map(|object| (kind, object))),
             // The CRD is gone, and its objects with it.
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(TeardownError::List(kind.plural, Box::new(error))),
+            Err(error) => return Err(TeardownError::List(kind.plural, error.into())),
         }
     }
     Ok(objects)
@@ -114,7 +115,7 @@ async fn delete(client: &Client, kind: &'static Kind, object: &DynamicObject) ->
     match api.delete(&object.name_any(), &DeleteParams::background()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(TeardownError::Delete(kind.kind, key(object), Box::new(error))),
+        Err(error) => Err(TeardownError::Delete(kind.kind, key(object), error.into())),
     }
 }
 

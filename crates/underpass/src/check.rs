@@ -20,7 +20,7 @@ impl Checker {
             let schema = version.and_then(|version| version.schema).and_then(|schema| schema.open_api_v3_schema);
             let schema = serde_json::to_value(schema.with_context(|| format!("{} has no schema", kind.kind))?)?;
             let schema = Schema::parse(&schema, &Path::root())
-                .map_err(|errors| anyhow::anyhow!("the schema of {} is broken: {}", kind.kind, lines(errors)))?;
+                .map_err(|errors| anyhow::anyhow!("the schema of {} is broken: {}", kind.kind, lines(&errors)))?;
             Ok((kind, Validator::new(schema)))
         });
         Ok(Self { validators: validators.collect::<anyhow::Result<_>>()? })
@@ -59,7 +59,7 @@ fn place(kind: &Kind, object: &mut Value) {
     }
 }
 
-fn lines(errors: Vec<underpass_schema::FieldError>) -> String {
+fn lines(errors: &[underpass_schema::FieldError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 

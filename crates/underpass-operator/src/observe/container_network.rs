@@ -49,7 +49,7 @@ impl Reconcile for ContainerNetworks {
         let object = self.objects.get_opt(&key.name).await.map_err(|source| ObserveError::Object {
             kind: KIND,
             key: key.clone(),
-            source: Box::new(source),
+            source: source.into(),
         })?;
         let Some(object) = object else { return Ok(None) };
         let engine = self.engine_view(container_network::network_name(&object)).await?;

@@ -34,7 +34,7 @@ impl Reconcile for Unbuilt {
         let object = kinds::api(&self.client, self.kind, key.namespace.as_deref())
             .get_opt(&key.name)
             .await
-            .map_err(|source| ObserveError::Object { kind, key: key.clone(), source: Box::new(source) })?;
+            .map_err(|source| ObserveError::Object { kind, key: key.clone(), source: source.into() })?;
         let Some(object) = object else { return Ok(None) };
         let object = serde_json::to_value(object)
             .and_then(serde_json::from_value)

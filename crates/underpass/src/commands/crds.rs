@@ -11,7 +11,7 @@ pub(crate) fn run(format: YamlOrJson) -> anyhow::Result<Ended> {
     let text = match format {
         YamlOrJson::Json => output::json(&json!({ "apiVersion": "v1", "kind": "List", "items": crds }))?,
         YamlOrJson::Yaml => {
-            let documents: anyhow::Result<Vec<String>> = crds.iter().map(|crd| output::yaml(crd)).collect();
+            let documents: anyhow::Result<Vec<String>> = crds.iter().map(output::yaml).collect();
             documents?.join("---\n")
         }
     };

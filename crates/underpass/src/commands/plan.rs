@@ -20,7 +20,7 @@ pub(crate) fn run(files: &[PathBuf], format: PlanFormat) -> anyhow::Result<Ended
     for document in &documents {
         match checker.check(&document.object) {
             None => {
-                output::tell(&format!("{document}: not a kind of ours; it would be applied as it is, unchecked here"))
+                output::tell(&format!("{document}: not a kind of ours; it would be applied as it is, unchecked here"));
             }
             Some(Err(wrong)) => errors.extend(wrong.into_iter().map(|error| format!("{document}: {error}"))),
             Some(Ok(object)) => {

@@ -6,6 +6,7 @@ use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::core::discovery::Scope;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, discovery};
+use underpass_operator::Answer;
 
 use super::Document;
 
@@ -39,7 +40,7 @@ async fn apply(client: &Client, document: &Document) -> anyhow::Result<()> {
     let api = api(client, document).await?;
     // The file is the user's word: where somebody else set the same field, it wins. A field that the kind does not know is refused.
     let params = PatchParams::apply(FIELD_MANAGER).force().validation_strict();
-    api.patch(document.text("/metadata/name"), &params, &Patch::Apply(&document.object)).await.map_err(plain)?;
+    api.patch(document.text("/metadata/name"), &params, &Patch::Apply(&document.object)).await.map_err(Answer::from)?;
     if document.text("/kind") == "CustomResourceDefinition" {
         established(client, document.text("/metadata/name")).await?;
     }
@@ -51,7 +52,7 @@ async fn api(client: &Client, document: &Document) -> anyhow::Result<Api<Dynamic
     let names = GroupVersionKind::gvk(group, version, document.text("/kind"));
     let (resource, capabilities) = discovery::pinned_kind(client, &names)
         .await
-        .map_err(plain)
+        .map_err(Answer::from)
         .with_context(|| format!("the server has no {} in {}", names.kind, document.text("/apiVersion")))?;
     Ok(match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
@@ -68,12 +69,4 @@ async fn established(client: &Client, name: &str) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("cannot see {name} become usable"))?;
     Ok(())
-}
-
-/// The server's own sentence, without the client's dress around it.
-fn plain(error: kube::Error) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
-        other => other.into(),
-    }
 }
