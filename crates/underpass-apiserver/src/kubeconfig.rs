@@ -27,7 +27,7 @@ pub enum KubeconfigError {
         "the kubeconfig {} exists and describes other clusters: name another path, nothing was changed", path.display()
     )]
     Foreign { path: PathBuf },
-    #[error("cannot write the kubeconfig {}", path.display())]
+    #[error("cannot write the kubeconfig {}; see to its folder, or name another path", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot remove the kubeconfig {}", path.display())]
     Remove { path: PathBuf, source: io::Error },

@@ -48,7 +48,9 @@ pub(crate) trait Handler: Send + Sync + 'static {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
-    #[error("cannot listen on {address}")]
+    #[error("another program listens on {address}: stop that one, or choose another address; port 0 lets the system choose")]
+    InUse { address: SocketAddr },
+    #[error("cannot listen on {address}; choose an address of this machine and a port that this user may use")]
     Bind { address: SocketAddr, source: io::Error },
     #[error("cannot make the serving certificate")]
     Certificate(#[source] IdentityError),
@@ -68,7 +70,10 @@ pub(crate) struct Listening {
 
 impl Listening {
     pub(crate) async fn bind(address: SocketAddr, identity: &Identity, limits: Limits) -> Result<Self, ListenError> {
-        let bind = |source| ListenError::Bind { address, source };
+        let bind = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => ListenError::InUse { address },
+            _ => ListenError::Bind { address, source },
+        };
         let listener = TcpListener::bind(address).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let certificate = identity.serving(address.ip()).map_err(ListenError::Certificate)?;

@@ -52,7 +52,7 @@ pub struct Server {
 /// Why a server could not start. Each is one sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] underpass_store::OpenError),
     #[error("{0}")]
     Identity(IdentitySentence),

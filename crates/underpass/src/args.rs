@@ -19,6 +19,9 @@ Exit codes:
   2    the command line is wrong
   130  ended by a second signal, before everything was cleaned up";
 
+/// kube's client logs every failure that it also returns: whoever asked tells it, once.
+const DEFAULT_LOG: &str = "info,audit=warn,kube_client=off";
+
 /// Builds connections across network boundaries: declare what must reach what, and underpass makes the crossing.
 #[derive(Debug, Parser)]
 #[command(name = "underpass", version, after_help = EXAMPLES, max_term_width = 120)]
@@ -32,7 +35,7 @@ pub(crate) struct Args {
 #[derive(Debug, Group)]
 pub(crate) struct Logging {
     /// How much to log to stderr: error, warn, info, debug, trace, or a filter such as "info,kube=debug"
-    #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", default_value = "info,audit=warn", value_parser = log_filter)]
+    #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", default_value = DEFAULT_LOG, value_parser = log_filter)]
     pub(crate) log_level: String,
     /// How a log line looks
     #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
@@ -51,8 +54,10 @@ pub(crate) enum Command {
     #[command(after_help = UP_EXAMPLES)]
     Up(Up),
     /// Run the API server alone, until Ctrl-C; its objects stay
+    #[command(after_help = "Example:\n  underpass apiserver --kubeconfig ./kubeconfig")]
     Apiserver(Apiserver),
     /// Run the controllers alone, against the API server of a kubeconfig, until Ctrl-C; the objects stay
+    #[command(after_help = "Example:\n  underpass controllers --kubeconfig ./kubeconfig")]
     Controllers(Controllers),
     /// Show what would be done for the objects in files, and why; needs no server and touches nothing
     #[command(after_help = PLAN_EXAMPLES)]
@@ -67,6 +72,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  eval \"$(underpass completion bash)\"")]
     Completion { shell: clap_complete::Shell },
     /// Print the version
+    #[command(after_help = "Example:\n  underpass version --output json")]
     Version {
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: TextOrJson,

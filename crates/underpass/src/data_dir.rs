@@ -21,11 +21,7 @@ pub(crate) struct DataDir {
 impl DataDir {
     /// Makes the folder if need be and takes it for this process.
     pub(crate) fn take(path: &Path) -> anyhow::Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .with_context(|| format!("cannot create the data directory {}", path.display()))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| cannot_use(path))?;
         Ok(Self { path: path.to_owned(), _lock: lock(path)?, _temporary: None })
     }
 
@@ -44,7 +40,7 @@ impl DataDir {
 /// The file is never deleted: whoever deleted it could let a third process lock a new one while the second waits on the old.
 fn lock(folder: &Path) -> anyhow::Result<File> {
     let path = folder.join("lock");
-    let cannot = || format!("cannot use the data directory {}", folder.display());
+    let cannot = || cannot_use(folder);
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -60,6 +56,13 @@ fn lock(folder: &Path) -> anyhow::Result<File> {
     }
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).with_context(cannot)?;
     Ok(file)
+}
+
+fn cannot_use(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "cannot use {folder} as the data directory; see that it is a folder with free space that this user may write to, or choose another with --data-dir"
+    )
 }
 
 fn taken(file: &mut File, folder: &Path) -> String {

@@ -94,7 +94,7 @@ impl Embedded {
 
 impl WrittenKubeconfig {
     fn write(path: PathBuf, text: String) -> anyhow::Result<Self> {
-        kubeconfig::write(&path, &text).with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
+        kubeconfig::write(&path, &text)?;
         Ok(Self { path, text })
     }
 }

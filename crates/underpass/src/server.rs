@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -11,7 +11,8 @@ pub(crate) async fn from_file(path: &Path) -> anyhow::Result<Client> {
     if !path.exists() {
         bail!("there is no kubeconfig at {}: start `underpass up`, or name another with --kubeconfig", path.display());
     }
-    let kubeconfig = Kubeconfig::read_from(path).with_context(|| cannot_use(path))?;
+    let kubeconfig =
+        Kubeconfig::read_from(path).map_err(|error| anyhow!("{}: {}", cannot_use(path), first_line(&error)))?;
     client(kubeconfig).await.with_context(|| cannot_use(path))
 }
 
@@ -26,5 +27,10 @@ async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
 }
 
 fn cannot_use(path: &Path) -> String {
-    format!("the kubeconfig {} cannot be used", path.display())
+    format!("the kubeconfig {} cannot be used; repair it, or name another with --kubeconfig", path.display())
+}
+
+/// Without the picture that the YAML parser draws below it.
+fn first_line(error: &impl ToString) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }

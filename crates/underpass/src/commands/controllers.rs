@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use underpass_operator::engine::Unavailable;
 use underpass_operator::{Metrics, Pace, Settings};
@@ -18,7 +19,10 @@ pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
     let mut controllers = tokio::spawn(underpass_operator::run(client, settings(), stop.clone()));
     tokio::select! {
         () = signals.next() => stop.cancel(),
-        ended = &mut controllers => return Ok(ended?.map(|()| Ended::Well)?),
+        ended = &mut controllers => {
+            ended?.with_context(|| format!("cannot use {}", kubeconfig.display()))?;
+            return Ok(Ended::Well);
+        }
     }
     tokio::select! {
         ended = controllers => Ok(ended?.map(|()| Ended::Well)?),
