@@ -103,6 +103,7 @@ impl Call<'_> {
     pub(crate) async fn replace(&self, decoded: Decoded, options: &WriteOptions) -> Result<Written, ApiError> {
         let (object, warnings) = self.intake(decoded, options.field_validation)?;
         let conditional = !object::resource_version(&object).is_empty();
+        self.get()?;
         if !conditional && self.resource.custom().is_some() {
             let path = "metadata.resourceVersion".into();
             let error = FieldError::invalid(&path, &json!(0), "must be specified for an update");
