@@ -48,7 +48,9 @@ pub(crate) trait Handler: Send + Sync + 'static {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
-    #[error("another program listens on {address}: stop that one, or choose another address; port 0 lets the system choose")]
+    #[error(
+        "another program listens on {address}: stop that one, or choose another address; port 0 lets the system choose"
+    )]
     InUse { address: SocketAddr },
     #[error("cannot listen on {address}; choose an address of this machine and a port that this user may use")]
     Bind { address: SocketAddr, source: io::Error },

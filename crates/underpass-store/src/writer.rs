@@ -116,7 +116,6 @@ impl Writer {
             Ok(Err(error)) => sentence(&self.path, &error).into(),
             Err(_) => format!("cannot write {}: the database gave up; start again", self.path.display()).into(),
         };
-        tracing::error!("{failure}");
         self.failure = Some(Arc::clone(&failure));
         self.shared.failure.send_replace(Some(Arc::clone(&failure)));
         Err(failure)
