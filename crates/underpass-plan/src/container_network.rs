@@ -313,7 +313,7 @@ fn request(observed: &Observed, name: &str) -> NetworkRequest {
     NetworkRequest {
         name: name.to_owned(),
         ipv6: wants_ipv6(observed),
-        owner: if mode(observed).removes() { observed.object.metadata.uid.clone() } else { None },
+        owner: mode(observed).removes().then(|| observed.object.metadata.uid.clone().unwrap_or_default()),
     }
 }
 
