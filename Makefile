@@ -26,7 +26,7 @@ conformance: setup ## Kubernetes' own end-to-end tests against the embedded API 
 	./conformance/run
 
 bench-apiserver: setup ## the embedded API server beside kube-apiserver and etcd
-	$(CARGO) build --locked --profile bench-fast
+	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed
 	./bench/apiserver
 
 setup: # tool chains are checked, Debian packages and clients are installed
