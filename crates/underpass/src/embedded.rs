@@ -43,7 +43,7 @@ impl Embedded {
         let server = Server::bind(config(settings, &data_dir)?).await?;
         let (address, text) = (server.address(), server.kubeconfig());
         let stop = CancellationToken::new();
-        let serving = tokio::task::spawn_local(server.run(stop.clone()));
+        let serving = tokio::spawn(server.run(stop.clone()));
         let client = server::from_text(&text).await.context("the API server's own kubeconfig cannot be used")?;
         client.apiserver_version().await.context("the API server does not answer")?;
         let path = settings.kubeconfig.clone().unwrap_or_else(|| kubeconfig_in(data_dir.path()));

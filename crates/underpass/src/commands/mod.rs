@@ -32,8 +32,7 @@ fn on_runtime(command: impl Future<Output = anyhow::Result<Ended>>) -> anyhow::R
     // An error means that somebody has chosen a provider already, and any will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the threads")?;
-    // The task that waits for the server's end cannot move between threads; all its work is done by tasks that can.
-    let result = tokio::task::LocalSet::new().block_on(&runtime, command);
+    let result = runtime.block_on(command);
     // A forced end does not wait for what is stuck.
     runtime.shutdown_background();
     result
