@@ -26,7 +26,7 @@ pub(crate) fn translated(response: Response<Body>) -> Response<Body> {
             head.headers.insert(CONTENT_TYPE, HeaderValue::from_static(WATCH));
             return Response::from_parts(head, Body::stream(events.map(|lines| frames(&lines))));
         }
-        Body::Empty => Bytes::new(),
+        Body::Empty => return Response::from_parts(head, Body::Empty),
         Body::Full(text) => text,
         Body::Chunks(pieces) => pieces.into_iter().flatten().collect(),
     };

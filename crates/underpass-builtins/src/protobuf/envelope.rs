@@ -22,11 +22,6 @@ const EVENT_TYPE: u64 = 1;
 const EVENT_OBJECT: u64 = 2;
 const OBJECT_RAW: u64 = 1;
 
-/// Whether objects of this kind can be written. Kinds that users define cannot.
-pub fn knows(api_version: &str, kind: &str) -> bool {
-    table().of_kind(api_version, kind).is_some()
-}
-
 /// The object in a body, with `apiVersion` and `kind`. Fields that are not known are skipped, as clients may be newer.
 pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = Fields::read(body.strip_prefix(MAGIC).ok_or(Problem::NoMagic)?)?;
@@ -43,7 +38,7 @@ pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     Ok(Value::Object(object))
 }
 
-/// An object, a list or a Status as a body. What the table does not know is left out.
+/// An object, a list or a Status as a body. Kinds that users define have no such form. Fields that are not known are left out.
 pub fn encode(object: &Value) -> Result<Vec<u8>, ProtobufError> {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

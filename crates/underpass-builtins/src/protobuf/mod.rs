@@ -15,7 +15,7 @@ mod leaves;
 mod table;
 mod wire;
 
-pub use envelope::{decode, encode, knows, watch_frame};
+pub use envelope::{decode, encode, watch_frame};
 pub use error::{Problem, ProtobufError};
 
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
