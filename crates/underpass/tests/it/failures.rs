@@ -230,10 +230,11 @@ async fn a_disk_that_fills_up() {
     fs::create_dir(&disk).unwrap();
     let script = format!(
         "out={}; disk={}; mount -t tmpfs -o size=6m tmpfs $disk
-         serve() {{ {BINARY} apiserver --data-dir $disk/data --kubeconfig $out/kubeconfig >$out/$1.stdout 2>$out/$1.stderr; }}
-         code=0; serve first || code=$?
+         serve='{BINARY} apiserver --log-level warn --data-dir '$disk'/data --kubeconfig '$out/kubeconfig
+         $serve >$out/first.stdout 2>$out/first.stderr & trap \"kill $!\" INT
+         code=0; wait $! || code=$?
          mount -o remount,size=64m $disk; echo $code >$out/code
-         serve second",
+         exec $serve >$out/second.stdout 2>$out/second.stderr",
         out.display(),
         disk.display()
     );
