@@ -37,11 +37,7 @@ pub(crate) async fn start(server: &impl Server, patience: Duration) -> anyhow::R
     let mut processes = server.spawn()?;
     let mut connected = None;
     while started.elapsed() < patience {
-        for process in &mut processes {
-            if process.has_ended()? {
-                bail!("{} ended instead of getting ready; its log is in its folder", server.name());
-            }
-        }
+        processes.iter_mut().try_for_each(Spawned::still_runs)?;
         if connected.is_none() {
             connected = match server.kubeconfig() {
                 Ok(kubeconfig) => Some((client::connect(&kubeconfig).await?, kubeconfig)),
@@ -124,6 +120,7 @@ impl Kubernetes {
     pub(crate) fn new(api: &Path, etcd: &Path, folder: &Path) -> anyhow::Result<Self> {
         let key = rcgen::KeyPair::generate()?;
         std::fs::write(folder.join("accounts.key"), key.serialize_pem())?;
+        std::fs::write(folder.join("accounts.pub"), key.public_key_pem())?;
         std::fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,1,\"system:masters\"\n"))?;
         let local = |port: u16| format!("http://127.0.0.1:{port}");
         Ok(Self {
