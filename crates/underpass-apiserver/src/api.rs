@@ -143,7 +143,7 @@ impl Resource {
                 }
             }
             Origin::Custom(custom) => {
-                object["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into()
+                object["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into();
             }
         }
     }

@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn yaml_names_the_line_of_a_duplicate() {
-        let decoded = yaml(b"\na: 1\nspec:\n  foo: x\n  foo: y\n").unwrap();
-        assert_eq!(decoded.value["spec"]["foo"], "y");
+        let decoded = yaml(b"\na: 1\nspec:\n  foo: one\n  foo: two\n").unwrap();
+        assert_eq!(decoded.value["spec"]["foo"], "two");
         assert_eq!(decoded.duplicates, ["line 5: key \"foo\" already set in map"]);
     }
 

@@ -84,8 +84,8 @@ impl Metrics {
     }
 
     /// Lets another part of the server add its own metrics, or a collector that is asked at each scrape.
-    pub(crate) fn register(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut self.registry.lock());
+    pub(crate) fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
+        add(&mut self.registry.lock())
     }
 
     /// The text of `/metrics`; see [`CONTENT_TYPE`].

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -112,6 +113,11 @@ impl Server {
             address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
         }
         kubeconfig::render(&format!("https://{address}"), &self.api.ca_pem, &self.api.token)
+    }
+
+    /// Lets whoever runs in the same process show its metrics at `/metrics` too.
+    pub fn register_metrics<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
+        self.metrics.register(add)
     }
 
     /// Answers requests until `stop`, or until the storage fails.

@@ -103,7 +103,8 @@ impl Call<'_> {
             ended: false,
             options,
         };
-        let pieces = stream::unfold(watch, |mut watch| async move { watch.next_piece().await.map(|piece| (piece, watch)) });
+        let pieces =
+            stream::unfold(watch, |mut watch| async move { watch.next_piece().await.map(|piece| (piece, watch)) });
         Ok(pieces.right_stream())
     }
 }

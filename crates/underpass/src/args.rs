@@ -20,7 +20,7 @@ Exit codes:
   130  ended by a second signal, before everything was cleaned up";
 
 /// kube's client logs every failure that it also returns: whoever asked tells it, once.
-const DEFAULT_LOG: &str = "info,audit=warn,kube_client=off";
+const DEFAULT_LOG: &str = "info,kube_client=off";
 
 /// Builds connections across network boundaries: declare what must reach what, and underpass makes the crossing.
 #[derive(Debug, Parser)]
@@ -34,7 +34,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Group)]
 pub(crate) struct Logging {
-    /// How much to log to stderr: error, warn, info, debug, trace, or a filter such as "info,kube=debug"
+    /// How much to log to stderr: error, warn, info, debug, trace, or a filter such as
+    /// "info,audit=warn" (without the line that every write leaves)
     #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", default_value = DEFAULT_LOG, value_parser = log_filter)]
     pub(crate) log_level: String,
     /// How a log line looks

@@ -1,9 +1,11 @@
 //! What an API server would say to an object of ours, without one.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::Value;
 use underpass_resources::{Kind, VERSION};
 use underpass_schema::{Path, Schema, Validator};
+
+use crate::manifests::Document;
 
 /// The schemas of our kinds, ready to judge.
 pub(crate) struct Checker {
@@ -24,6 +26,16 @@ impl Checker {
             Ok((kind, Validator::new(schema)))
         });
         Ok(Self { validators: validators.collect::<anyhow::Result<_>>()? })
+    }
+
+    /// Refuses if any document would be refused, naming them all.
+    pub(crate) fn check_all(&self, documents: &[Document]) -> anyhow::Result<()> {
+        let wrong = |document: &Document| match self.check(&document.object) {
+            Some(Err(errors)) => errors.into_iter().map(|error| format!("{document}: {error}")).collect(),
+            _ => Vec::new(),
+        };
+        let errors: Vec<String> = documents.iter().flat_map(wrong).collect();
+        if errors.is_empty() { Ok(()) } else { bail!("{}", errors.join("\n")) }
     }
 
     /// The object with its defaults, or all that is wrong with it; `None` when its kind is not ours.

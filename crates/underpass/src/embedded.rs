@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use underpass_apiserver::{Config, RunError, Server, kubeconfig};
+use underpass_operator::Metrics;
 
 use crate::args::TextOrJson;
 use crate::data_dir::DataDir;
@@ -22,6 +23,7 @@ pub(crate) struct Embedded {
     serving: JoinHandle<Result<(), RunError>>,
     stop: CancellationToken,
     kubeconfig: WrittenKubeconfig,
+    controllers_metrics: Metrics,
     _data_dir: DataDir,
 }
 
@@ -42,17 +44,31 @@ impl Embedded {
         }
         let server = Server::bind(config(settings, &data_dir)?).await?;
         let (address, text) = (server.address(), server.kubeconfig());
+        let controllers_metrics = server.register_metrics(Metrics::register);
         let stop = CancellationToken::new();
         let serving = tokio::spawn(server.run(stop.clone()));
         let client = server::from_text(&text).await.context("the API server's own kubeconfig cannot be used")?;
         client.apiserver_version().await.context("the API server does not answer")?;
         let path = settings.kubeconfig.clone().unwrap_or_else(|| kubeconfig_in(data_dir.path()));
         let kubeconfig = WrittenKubeconfig::write(path, text)?;
-        Ok(Self { client, api: format!("https://{address}"), serving, stop, kubeconfig, _data_dir: data_dir })
+        Ok(Self {
+            client,
+            api: format!("https://{address}"),
+            serving,
+            stop,
+            kubeconfig,
+            controllers_metrics,
+            _data_dir: data_dir,
+        })
     }
 
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Where controllers in this process count, so that `/metrics` shows it.
+    pub(crate) fn controllers_metrics(&self) -> Metrics {
+        self.controllers_metrics.clone()
     }
 
     /// Tells on stdout that the server is ready: one line of JSON, or a block for people.

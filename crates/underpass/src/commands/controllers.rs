@@ -16,7 +16,7 @@ pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
     let client = server::from_file(&kubeconfig).await?;
     let stop = CancellationToken::new();
-    let mut controllers = tokio::spawn(underpass_operator::run(client, settings(), stop.clone()));
+    let mut controllers = tokio::spawn(underpass_operator::run(client, settings(Metrics::default()), stop.clone()));
     tokio::select! {
         () = signals.next() => stop.cancel(),
         ended = &mut controllers => {
@@ -31,6 +31,6 @@ pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
 }
 
 /// What the controllers work with on this machine.
-pub(crate) fn settings() -> Settings {
-    Settings { engine: Arc::new(Unavailable::from_environment()), pace: Pace::default(), metrics: Metrics::default() }
+pub(crate) fn settings(metrics: Metrics) -> Settings {
+    Settings { engine: Arc::new(Unavailable::from_environment()), pace: Pace::default(), metrics }
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use underpass_operator::{Left, Progress, RunError, teardown};
 
 use super::controllers;
+use crate::check::Checker;
 use crate::embedded::Embedded;
 use crate::exit::Ended;
 use crate::manifests::{self, Document};
@@ -21,8 +22,9 @@ use crate::signals::Signals;
 const TEARDOWN_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(settings: ServerSettings, files: Vec<PathBuf>) -> anyhow::Result<Ended> {
-    // A file that cannot be read is known before anything is started.
+    // A file that cannot be read, or that a server would refuse, is known before anything is started.
     let documents = manifests::read_all(&files)?;
+    Checker::new()?.check_all(&documents)?;
     let mut signals = Signals::listen()?;
     let mut running = Running::start(&settings).await?;
     running.server.announce(settings.output)?;
@@ -32,8 +34,13 @@ pub(crate) async fn run(settings: ServerSettings, files: Vec<PathBuf>) -> anyhow
         () = signals.next() => Ok(()),
         error = running.failed() => return Err(error),
     };
+    if let Err(refused) = work {
+        // Objects of earlier runs are not to blame: they stay, and the next `up` goes on with them.
+        running.stop().await?;
+        return Err(refused);
+    }
     tokio::select! {
-        ended = running.shut_down() => work.and(ended),
+        ended = running.shut_down() => ended,
         () = signals.next() => {
             tell("underpass: ended by a second signal; the next `underpass up` finds what is left");
             Ok(Ended::Forced)
@@ -57,7 +64,11 @@ impl Running {
     async fn start(settings: &ServerSettings) -> anyhow::Result<Self> {
         let server = Embedded::start(settings).await?;
         let stop_controllers = CancellationToken::new();
-        let controllers = underpass_operator::run(server.client(), controllers::settings(), stop_controllers.clone());
+        let controllers = underpass_operator::run(
+            server.client(),
+            controllers::settings(server.controllers_metrics()),
+            stop_controllers.clone(),
+        );
         Ok(Self { server, controllers: tokio::spawn(controllers), stop_controllers })
     }
 
@@ -76,13 +87,17 @@ impl Running {
     /// Our objects first, while the controllers can still take away what stands behind them; then controllers and server.
     async fn shut_down(self) -> anyhow::Result<Ended> {
         let left = teardown(&self.server.client(), TEARDOWN_PATIENCE, report).await;
-        self.stop_controllers.cancel();
-        self.controllers.await??;
-        self.server.stop().await?;
+        self.stop().await?;
         match left?.as_slice() {
             [] => Ok(Ended::Well),
             left => bail!("{}", describe(left)),
         }
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        self.stop_controllers.cancel();
+        self.controllers.await??;
+        self.server.stop().await
     }
 }
 
