@@ -1,0 +1,44 @@
+//! The binary from outside: everything here starts the real `underpass` and talks to it as its users do.
+//!
+//! - `clients`: kube-rs and Python's client, as programs use them.
+//! - `crash`: `kill -9` during concurrent writes; a recorded history is checked.
+//! - `failures`: what goes wrong around underpass is said in one sentence, and destroys nothing.
+//! - `kubectl`: every way in which people use kubectl, against the embedded API server.
+//! - `lists`: pages while others write, and selectors, against a model.
+//! - `manifests`: every good manifest is accepted, every bad one is refused where and because it says.
+//! - `project`: what the README, the Makefile and CI promise is one and the same, and true.
+//! - `up`: the life of `underpass up`, from the ready line to the last object.
+//! - `watches`: watches at the end of history, and beside one that does not read.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod clients;
+mod crash;
+mod failures;
+mod kubectl;
+mod lists;
+mod manifests;
+mod project;
+mod up;
+mod watches;
+
+use std::path::{Path, PathBuf};
+
+use underpass_testbed::{Launch, Underpass};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_underpass");
+
+/// The folder of the whole project.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// `underpass up` that keeps nothing.
+fn up() -> Underpass {
+    Underpass::start(BINARY)
+}
+
+/// `underpass apiserver` that keeps nothing: for tests in which no controller may meddle.
+fn apiserver() -> Underpass {
+    Launch::apiserver(BINARY).start()
+}

@@ -1,0 +1,129 @@
+//! What the README, the Makefile and CI promise is one and the same, and true.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use underpass_testbed::{Kubectl, PATIENCE, Process, Signal, wait_until};
+
+use crate::{BINARY, root};
+
+/// Results of long runs, and the scripts that write them: linked before the first run is over.
+const MEASURED: [(&str, &str); 1] = [("docs/conformance.md", "conformance/run")];
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The `sh` blocks of a text, as lines.
+fn shell_blocks(text: &str) -> Vec<Vec<&str>> {
+    let blocks = text.split("```sh\n").skip(1);
+    blocks.map(|rest| rest.split("```").next().unwrap_or_default().lines().collect()).collect()
+}
+
+#[test]
+fn the_readmes_first_commands_are_the_two_that_do_everything() {
+    let readme = read("README.md");
+    let blocks = shell_blocks(&readme);
+    assert_eq!(blocks[..2], [vec!["make demo"], vec!["make test"]]);
+}
+
+#[test]
+fn ci_runs_what_the_readme_says() {
+    let script = read(".ci/run");
+    let commands: Vec<&str> = script.lines().filter(|line| line.contains("make")).collect();
+    assert_eq!(commands, ["exec make test"]);
+}
+
+#[test]
+fn make_lists_every_target_with_a_sentence() {
+    let help = Process::start(Command::new("make").arg("--no-print-directory").current_dir(root())).wait().ok();
+    for target in ["demo", "test", "lint", "conformance", "bench-apiserver"] {
+        let line = help.lines().find(|line| line.trim_start().starts_with(&format!("make {target} ")));
+        let line = line.unwrap_or_else(|| panic!("make {target} is missing in:\n{help}"));
+        assert!(line.split_whitespace().count() > 4, "{line}");
+    }
+}
+
+/// Runs the section "Use it" as it stands, in a home of its own.
+#[test]
+fn the_readmes_commands_work() {
+    let readme = read("README.md");
+    let section = readme.split("## Use it").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let lines: Vec<&str> = shell_blocks(section).concat();
+    let home = tempfile::tempdir().unwrap();
+    let (up, rest): (Vec<&str>, Vec<&str>) = lines.into_iter().partition(|line| line.starts_with("underpass up"));
+    let [up] = up[..] else { panic!("one command starts it: {up:?}") };
+    let server = start(up, home.path());
+    let kubeconfig = home.path().join(".local/state/underpass/kubeconfig");
+    wait_until("the kubeconfig", PATIENCE, || kubeconfig.exists().then_some(()));
+    let mut run = 0;
+    for line in rest {
+        if let Some(path) = line.strip_prefix("export KUBECONFIG=~/") {
+            assert_eq!(home.path().join(path), kubeconfig);
+        } else if let Some(words) = line.strip_prefix("kubectl ") {
+            Kubectl::new(&kubeconfig).ok(&words.replace("examples/", &format!("{}/examples/", root().display())));
+            run += 1;
+        } else if line.ends_with(" --watch") {
+            let mut process = start(line, home.path());
+            process.wait_for_stdout("the table", |text| text.contains("ContainerNetwork").then_some(()));
+            process.signal(Signal::INT);
+            process.wait().ok();
+            run += 1;
+        } else {
+            assert!(line.starts_with("underpass "), "what is this: {line}");
+            start(line, home.path()).wait().ok();
+            run += 1;
+        }
+    }
+    assert!(run >= 6, "only {run} commands");
+    server.signal(Signal::INT);
+    assert_eq!(server.wait().code, Some(0));
+}
+
+fn start(line: &str, home: &Path) -> Process {
+    let mut command = Command::new(BINARY);
+    command.args(line.split_whitespace().skip(1)).current_dir(root()).env("HOME", home);
+    command.env_remove("XDG_STATE_HOME").env_remove("KUBECONFIG").env_remove("RUST_LOG");
+    Process::start(&mut command)
+}
+
+#[test]
+fn documents_name_only_files_that_exist() {
+    let mut missing = BTreeSet::new();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for link in links(&text) {
+            if !document.parent().unwrap().join(link).exists() && !is_written_later(link) {
+                missing.insert(format!("{}: {link}", document.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+fn is_written_later(link: &str) -> bool {
+    MEASURED.iter().any(|(document, script)| *document == link && read(script).contains(document))
+}
+
+/// The Markdown files at the top and below `docs/`.
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join("docs")];
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    while let Some(folder) = folders.pop() {
+        entries.extend(std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+        folders.extend(entries.iter().filter(|path| path.is_dir() && path.starts_with(root().join("docs"))).cloned());
+        found.extend(entries.drain(..).filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    assert!(found.len() > 4, "{found:?}");
+    found
+}
+
+/// The targets of Markdown links that are paths.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets
+        .map(|target| target.split('#').next().unwrap_or_default())
+        .filter(|target| !target.is_empty() && !target.contains("://"))
+}

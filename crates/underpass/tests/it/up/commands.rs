@@ -1,0 +1,100 @@
+//! The commands that need no server: plan, crds, completion, version, help.
+
+use serde_json::Value;
+
+use super::{assert_contains, launch, network, run, write};
+use crate::root;
+
+const COMMANDS: [&str; 8] = ["up", "apiserver", "controllers", "plan", "status", "crds", "completion", "version"];
+
+#[test]
+fn a_plan_says_what_would_be_done_and_why() {
+    let file = root().join("examples/tunnel.yaml");
+    let plan = launch("plan").arg("-f").arg(&file).run().ok();
+    assert_contains(
+        &plan,
+        &[
+            "Plan for 2 objects in 2 documents",
+            "ContainerNetwork web\n",
+            "action      create the network",
+            "because     ",
+        ],
+    );
+    let document = |format: &str| launch("plan").arg("-f").arg(&file).arg("-o").arg(format).run().ok();
+    let json: Value = serde_json::from_str(&document("json")).unwrap();
+    let yaml: Value = serde_saphyr::from_str(&document("yaml")).unwrap();
+    for plans in [json, yaml] {
+        let names: Vec<_> = plans.as_array().unwrap().iter().map(|plan| plan["subject"]["name"].as_str()).collect();
+        assert_eq!(names, [Some("web"), Some("web-to-host")]);
+        assert!(plans[0]["actions"][0]["createNetwork"].is_object(), "{plans:#}");
+    }
+}
+
+#[test]
+fn every_example_can_be_planned() {
+    for entry in std::fs::read_dir(root().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        assert_contains(&launch("plan").arg("-f").arg(&path).run().ok(), &["Plan for "]);
+    }
+}
+
+#[test]
+fn a_plan_lists_all_errors_and_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = network("bad").replace("spec: {}", "spec: {mode: sometimes, colour: red}");
+    let file = write(folder.path(), "bad.yaml", &format!("{}---\n{bad}", network("good")));
+    let ended = launch("plan").arg("-f").arg(&file).run();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended}");
+    let place = format!("{}, document 2 (ContainerNetwork bad): ", file.display());
+    assert_contains(
+        &ended.stderr,
+        &[
+            &format!("{place}spec.colour: unknown field"),
+            &format!("{place}spec.mode: Unsupported value: \"sometimes\""),
+        ],
+    );
+    assert_contains(&ended.stderr, &["nothing was planned"]);
+    assert_eq!(run("plan -f /nowhere.yaml").code, Some(1));
+    assert_eq!(run("plan").code, Some(2), "the command line itself is wrong");
+}
+
+#[test]
+fn the_definitions_can_be_given_to_a_cluster() {
+    let yaml = run("crds").ok();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+    assert_eq!(documents.len(), underpass_resources::KINDS.len());
+    assert!(documents.iter().all(|document| document["kind"] == "CustomResourceDefinition"));
+    let server = crate::apiserver();
+    let applied = server.kubectl().ok_with("apply --server-side --force-conflicts -f -", &yaml);
+    assert_eq!(applied.matches(" serverside-applied\n").count(), documents.len(), "{applied}");
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in COMMANDS {
+        let help = run(&format!("{command} --help")).ok();
+        assert!(help.contains("Example") && help.contains(&format!("underpass {command}")), "{command}:\n{help}");
+    }
+    let all = run("--help").ok();
+    assert_contains(&all, &COMMANDS);
+    assert_contains(&all, &["Exit codes:"]);
+}
+
+#[test]
+fn completion_scripts_know_every_command() {
+    for (shell, mark) in [("bash", "complete -F"), ("zsh", "#compdef underpass"), ("fish", "complete -c underpass")] {
+        let script = run(&format!("completion {shell}")).ok();
+        assert_contains(&script, &[mark]);
+        assert_contains(&script, &COMMANDS);
+    }
+    assert_eq!(run("completion cobol").code, Some(2));
+}
+
+#[test]
+fn the_version_is_said_to_people_and_programs() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert_contains(&run("version").ok(), &[version]);
+    let json: Value = serde_json::from_str(&run("version --output json").ok()).unwrap();
+    assert!(json.to_string().contains(version), "{json}");
+    assert_contains(&run("--version").ok(), &[version]);
+}

@@ -1,0 +1,92 @@
+//! `underpass status`: a table, documents, and a stream of changes.
+
+use serde_json::Value;
+use underpass_testbed::{Launch, Signal, Underpass};
+
+use super::{assert_contains, launch, network};
+use crate::up;
+
+fn status(server: &Underpass) -> Launch {
+    launch("status").arg("--kubeconfig").arg(server.kubeconfig())
+}
+
+fn server_with_a_network() -> Underpass {
+    let server = up();
+    let kubectl = server.kubectl();
+    kubectl.ok_with("apply -f -", &network("web"));
+    kubectl.ok("wait --for=condition=Ready=False ctrnet/web --timeout=60s");
+    server
+}
+
+#[test]
+fn a_table_says_what_does_not_work_and_why() {
+    let server = server_with_a_network();
+    let table = status(&server).run().ok();
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 2, "{table}");
+    assert_eq!(
+        lines[0].split_whitespace().collect::<Vec<_>>(),
+        ["KIND", "NAMESPACE", "NAME", "READY", "REASON", "MESSAGE", "AGE"]
+    );
+    let words: Vec<&str> = lines[1].split_whitespace().collect();
+    assert_eq!(words[..4], ["ContainerNetwork", "web", "False", "NoContainerEngine"]);
+    assert!(!table.contains('\x1b'), "no colours in a pipe");
+}
+
+#[test]
+fn documents_can_be_read_by_programs() {
+    let server = server_with_a_network();
+    let list: Value = serde_json::from_str(&status(&server).arg("-o").arg("json").run().ok()).unwrap();
+    assert_eq!((&list["kind"], &list["items"][0]["kind"]), (&"List".into(), &"ContainerNetwork".into()));
+    let yaml: Value = serde_saphyr::from_str(&status(&server).arg("-o").arg("yaml").run().ok()).unwrap();
+    assert_eq!(yaml, list);
+    assert_eq!(
+        server
+            .kubectl()
+            .ok_with(
+                "apply --dry-run=server -f - -o name",
+                &list.to_string().replace("\"resourceVersion\":\"\"", "\"x\":\"\"")
+            )
+            .lines()
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_watch_tells_every_change_until_it_is_ended() {
+    let server = server_with_a_network();
+    let kubectl = server.kubectl();
+    let (mut watch, _home) = status(&server).arg("--watch").spawn();
+    watch.wait_for_stdout("what is there", |text| text.contains("\tweb\tFalse\tNoContainerEngine\t").then_some(()));
+    kubectl.ok_with("apply -f -", &network("second"));
+    watch.wait_for_stdout("what comes", |text| text.contains("\tsecond\tFalse\tNoContainerEngine\t").then_some(()));
+    kubectl.ok("delete ctrnet web");
+    watch.wait_for_stdout("what goes", |text| text.contains("\tweb\tFalse\tDeleted\t").then_some(()));
+    watch.signal(Signal::INT);
+    let ended = watch.wait();
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
+
+#[test]
+fn a_watch_of_documents_is_one_per_line() {
+    let server = server_with_a_network();
+    let (mut watch, _home) = status(&server).arg("--watch").arg("-o").arg("json").spawn();
+    let first = watch.wait_for_stdout("a document", |text| text.split_once('\n').map(|(line, _)| line.to_owned()));
+    let object: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(object["metadata"]["name"], "web");
+}
+
+#[test]
+fn without_a_server_it_says_how_to_get_one() {
+    let ended = launch("status").run();
+    assert_eq!(ended.code, Some(1), "{ended}");
+    assert_contains(&ended.stderr, &["there is no kubeconfig at ", "start `underpass up`", "--kubeconfig"]);
+    let server = up();
+    let copy = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(server.kubeconfig(), copy.path()).unwrap();
+    server.kill();
+    let ended = launch("status").arg("--kubeconfig").arg(copy.path()).run();
+    assert_eq!(ended.code, Some(1), "{ended}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+}
