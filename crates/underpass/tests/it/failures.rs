@@ -17,6 +17,8 @@ use crate::BINARY;
 
 const NAMES: [&str; 3] = ["one", "three", "two"];
 
+type Damage = fn(&mut Vec<u8>);
+
 /// A data directory that a server has used and left.
 struct Used {
     folder: TempDir,
@@ -49,7 +51,7 @@ impl Used {
     /// Starts a server that must fail, and returns what it said.
     #[track_caller]
     fn refused(&self, launch: Launch) -> String {
-        sentence(launch.spawn_server().0.wait())
+        sentence(&launch.spawn_server().0.wait())
     }
 
     /// Starts a server now that the cause is gone: everything must be there.
@@ -67,7 +69,7 @@ impl Used {
 async fn a_damaged_store_is_refused_and_left_as_it_is() {
     let used = Used::new().await;
     let good = fs::read(used.store()).unwrap();
-    let damages: [(&str, fn(&mut Vec<u8>)); 6] = [
+    let damages: [(&str, Damage); 6] = [
         ("bits flipped everywhere", |bytes| bytes.iter_mut().step_by(509).for_each(|byte| *byte ^= 0x10)),
         ("its header overwritten", |bytes| bytes[..512].fill(0xff)),
         ("zeroes in the middle", |bytes| (4096..bytes.len()).for_each(|at| bytes[at] = 0)),
@@ -106,7 +108,7 @@ async fn a_data_directory_that_is_a_file() {
     let file = folder.path().join("file");
     fs::write(&file, "mine").unwrap();
     for path in [file.clone(), file.join("below")] {
-        let said = sentence(Launch::apiserver(BINARY).data_dir(&path).spawn_server().0.wait());
+        let said = sentence(&Launch::apiserver(BINARY).data_dir(&path).spawn_server().0.wait());
         assert!(said.contains(&format!("cannot use {} as the data directory", path.display())), "{said}");
         assert!(said.contains("choose another with --data-dir"), "{said}");
     }
@@ -181,12 +183,12 @@ async fn a_kubeconfig_that_leads_nowhere() {
         let path = folder.path().join(name);
         fs::write(&path, text).unwrap();
         for command in ["controllers", "status"] {
-            let said = sentence(Launch::command(BINARY, command).arg("--kubeconfig").arg(&path).run());
+            let said = sentence(&Launch::command(BINARY, command).arg("--kubeconfig").arg(&path).run());
             assert!(said.contains(path.to_str().unwrap()) && said.contains(what), "{command} with {name}: {said}");
         }
     }
     let absent = folder.path().join("absent");
-    let said = sentence(Launch::command(BINARY, "controllers").arg("--kubeconfig").arg(&absent).run());
+    let said = sentence(&Launch::command(BINARY, "controllers").arg("--kubeconfig").arg(&absent).run());
     assert!(said.contains(&format!("no kubeconfig at {}: start `underpass up`", absent.display())), "{said}");
 }
 
@@ -200,7 +202,7 @@ async fn a_read_only_data_directory() {
         data.display()
     );
     let Some(process) = in_own_mounts(&script) else { return };
-    let said = sentence(process.wait());
+    let said = sentence(&process.wait());
     assert!(said.contains(&format!("cannot use {} as the data directory", data.display())), "{said}");
     assert!(said.contains("Read-only file system"), "{said}");
     assert!(content(&data) == before);
@@ -217,7 +219,7 @@ async fn a_disk_that_is_full_from_the_start() {
          && exec {BINARY} apiserver --data-dir {disk}/data"
     );
     let Some(process) = in_own_mounts(&script) else { return };
-    let said = sentence(process.wait());
+    let said = sentence(&process.wait());
     assert!(said.contains(&format!("{disk}/data")) && said.contains("No space left on device"), "{said}");
 }
 
@@ -251,7 +253,7 @@ async fn a_disk_that_fills_up() {
     }
     let code = wait_until("the end of the first server", PATIENCE, || fs::read_to_string(out.join("code")).ok());
     let said = fs::read_to_string(out.join("first.stderr")).unwrap();
-    let said = sentence(Ended { line: script, code: code.trim().parse().ok(), stdout: String::new(), stderr: said });
+    let said = sentence(&Ended { line: script, code: code.trim().parse().ok(), stdout: String::new(), stderr: said });
     assert!(said.contains(&format!("{}/data/objects.redb", disk.display())), "{said}");
     assert!(said.contains("the disk is full") && said.contains("free some space"), "{said}");
 
@@ -302,7 +304,7 @@ async fn create(client: &Client, name: &str, text: &str) -> kube::Result<ConfigM
 
 /// The one sentence with which a command failed.
 #[track_caller]
-fn sentence(ended: Ended) -> String {
+fn sentence(ended: &Ended) -> String {
     let one = ended.stderr.lines().count() == 1 && ended.stderr.starts_with("underpass: ");
     assert!(one && ended.code == Some(1) && ended.stdout.is_empty(), "not one sentence and a failure: {ended}");
     let said = ended.stderr.trim_end().trim_start_matches("underpass: ").to_owned();
