@@ -42,3 +42,15 @@ fn up() -> Underpass {
 fn apiserver() -> Underpass {
     Launch::apiserver(BINARY).start()
 }
+
+/// A ContainerNetwork with all defaults, as YAML.
+fn network(name: &str) -> String {
+    format!("apiVersion: underpass.dev/v1alpha1\nkind: ContainerNetwork\nmetadata: {{name: {name}}}\nspec: {{}}\n")
+}
+
+#[track_caller]
+fn assert_contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+}

@@ -108,13 +108,14 @@ fn is_written_later(link: &str) -> bool {
 
 /// The Markdown files at the top and below `docs/`.
 fn documents() -> Vec<PathBuf> {
+    let mut folders = vec![root(), root().join("docs")];
     let mut found = Vec::new();
-    let mut folders = vec![root().join("docs")];
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path()).collect();
     while let Some(folder) = folders.pop() {
-        entries.extend(std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
-        folders.extend(entries.iter().filter(|path| path.is_dir() && path.starts_with(root().join("docs"))).cloned());
-        found.extend(entries.drain(..).filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+        let entries: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        if folder != root() {
+            folders.extend(entries.iter().filter(|path| path.is_dir()).cloned());
+        }
+        found.extend(entries.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     }
     assert!(found.len() > 4, "{found:?}");
     found

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{assert_contains, config_map, network};
+use super::{assert_contains, config_map, network, rows};
 use crate::{apiserver, up};
 
 #[test]
@@ -122,7 +122,7 @@ fn a_deployment_is_scaled() {
     let kubectl = server.kubectl();
     kubectl.ok_with("apply -f -", DEPLOYMENT);
     assert_eq!(kubectl.ok("scale deploy web --replicas=5"), "deployment.apps/web scaled\n");
-    assert_eq!(rows_of(&kubectl.ok("get deploy web"))[1], "0/5");
+    assert_eq!(rows(&kubectl.ok("get deploy web"))[1][1], "0/5");
     assert_contains(
         &kubectl.fails("scale deploy web --current-replicas=2 --replicas=1"),
         &["Expected replicas to be 2, was 5"],
@@ -153,7 +153,3 @@ spec:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: c, image: nginx}]}
 ";
-
-fn rows_of(table: &str) -> Vec<&str> {
-    table.lines().nth(1).unwrap_or_default().split_whitespace().collect()
-}

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use underpass_testbed::{Ended, Launch};
 
-use crate::BINARY;
+use crate::{BINARY, assert_contains, network};
 
 fn launch(command: &str) -> Launch {
     Launch::command(BINARY, command)
@@ -31,15 +31,4 @@ fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     path
-}
-
-fn network(name: &str) -> String {
-    format!("apiVersion: underpass.dev/v1alpha1\nkind: ContainerNetwork\nmetadata: {{name: {name}}}\nspec: {{}}\n")
-}
-
-#[track_caller]
-fn assert_contains(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
-    }
 }
