@@ -98,8 +98,9 @@ impl Record {
             verb = self.verb.0,
             path = write.path,
             code,
-            milliseconds = took.as_secs_f64() * 1e3,
+            microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
             agent = write.agent,
+            "audit",
         );
     }
 }

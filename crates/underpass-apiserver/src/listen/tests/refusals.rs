@@ -220,7 +220,7 @@ async fn a_write_leaves_one_line_without_secrets() {
     let [write, refused] = log.lines().filter(|line| line.contains("audit:")).collect::<Vec<_>>()[..] else {
         panic!("not two lines:\n{log}")
     };
-    for part in [id.as_str(), "underpass-admin", "POST", "/api/v1/secrets", "200", "kubectl/v1", "milliseconds"] {
+    for part in [id.as_str(), "underpass-admin", "POST", "/api/v1/secrets", "200", "kubectl/v1", "microseconds"] {
         assert!(write.contains(part), "{part} is missing in {write}");
     }
     assert!(refused.contains("DELETE") && refused.contains("401"), "{refused}");
