@@ -59,6 +59,11 @@ pub(crate) async fn watch(client: &Client, namespace: &str) -> anyhow::Result<im
     Ok(client.request_stream(get(&path)).await?)
 }
 
+/// A watch of everything everywhere, which begins with all that there is.
+pub(crate) async fn watch_all_that_exists(client: &Client) -> anyhow::Result<impl AsyncBufRead + use<>> {
+    Ok(client.request_stream(get("/api/v1/configmaps?watch=true&resourceVersion=0")).await?)
+}
+
 fn config_maps(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps")
 }

@@ -152,7 +152,7 @@ impl Kubernetes {
         command.args(["--token-auth-file", "tokens.csv", "--authorization-mode", "AlwaysAllow"]);
         command.args([
             "--service-account-key-file",
-            "accounts.key",
+            "accounts.pub",
             "--service-account-signing-key-file",
             "accounts.key",
         ]);
