@@ -45,7 +45,7 @@ impl Api {
         let (footprints, heard) = mpsc::unbounded_channel();
         let api = Self {
             store,
-            registry: ArcSwap::from_pointee(Registry::build(&[], 0)),
+            registry: ArcSwap::from_pointee(Registry::build([], 0)),
             openapi: OpenApi::new(),
             ca_pem,
             token,
@@ -130,7 +130,7 @@ impl Resource {
             }
             Origin::Custom(custom) => {
                 object["apiVersion"] = self.api_version().into();
-                custom.schema.schema().default_into(object);
+                custom.schema.default_into(object);
             }
         }
     }

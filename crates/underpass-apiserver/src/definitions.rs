@@ -28,9 +28,20 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 pub(crate) struct Definitions {
     api: Arc<Api>,
-    /// By definition: its versions as they were served last, and the revision since which they stand so.
-    served: BTreeMap<String, (Value, u64)>,
+    /// By definition: what was made of it last.
+    served: BTreeMap<String, Served>,
     generation: u64,
+}
+
+/// A definition as it is served.
+struct Served {
+    /// What its resources were made from; they are made anew only when it changes.
+    spec: Value,
+    names: Value,
+    terminating: bool,
+    /// The revision since which its spec stands so.
+    since: u64,
+    resources: Vec<Arc<Resource>>,
 }
 
 /// The schemas of a definition, beyond what its own schema says.
@@ -68,9 +79,13 @@ impl Definitions {
         let target = Target { name: object::name(definition).to_owned(), ..all() };
         let call = own_writes::call(&self.api, &target)?;
         let written = Decoded { value: definition.clone(), duplicates: Vec::new() };
-        let (wanted, _) = call.intake(written, crate::request::FieldValidation::Strict)?;
-        if self.api.store.get(BUCKET, &target.name).is_none() {
+        let (mut wanted, _) = call.intake(written, crate::request::FieldValidation::Strict)?;
+        let Some(entry) = self.api.store.get(BUCKET, &target.name) else {
             return call.insert(wanted, &own_writes::options(MANAGER), true).await.map(drop);
+        };
+        call.resource.default(&mut wanted);
+        if call.resource.object_of(&entry.value, entry.revision)["spec"] == wanted["spec"] {
+            return Ok(());
         }
         own_writes::change(&self.api, &target, MANAGER, |object| object["spec"] = wanted["spec"].clone()).await
     }
@@ -107,11 +122,9 @@ impl Definitions {
         let mut waiting = false;
         for definition in self.list()? {
             if object::is_being_deleted(&definition) && object::finalizers(&definition).contains(&CLEANUP) {
-                waiting |= !self.empty(&definition).await?;
+                waiting |= !self.end(&definition).await?;
             }
         }
-        let left = self.list()?;
-        self.serve(left);
         Ok(waiting)
     }
 
@@ -128,8 +141,11 @@ impl Definitions {
             after["status"] = self.status_of(&after, &mut taken);
             judged.push((before, after));
         }
-        self.serve(judged.iter().map(|(_, definition)| definition.clone()).collect());
-        for (_, definition) in judged.iter().filter(|(before, after)| before.as_ref() != after.get("status")) {
+        let (before, after): (Vec<Option<Value>>, Vec<Object>) = judged.into_iter().unzip();
+        self.serve(&after);
+        for (_, definition) in
+            before.iter().zip(&after).filter(|(before, after)| before.as_ref() != after.get("status"))
+        {
             self.write_status(definition).await?;
         }
         Ok(())
@@ -195,36 +211,34 @@ impl Definitions {
         own_writes::change(&self.api, &target, MANAGER, |object| object["status"] = definition["status"].clone()).await
     }
 
-    /// Swaps in a registry of the established ones among these definitions, if it differs from the one in use.
-    fn serve(&mut self, definitions: Vec<Object>) {
-        let established = definitions.into_iter().filter(|d| has_condition(d, "Established"));
-        let revision = self.api.store.revision();
-        let mut served = BTreeMap::new();
-        let mut definitions = Vec::new();
-        for definition in established {
-            let name = object::name(&definition).to_owned();
-            let shape = json!([
-                definition["spec"],
-                definition["status"]["acceptedNames"],
-                object::is_being_deleted(&definition)
-            ]);
-            let since = match self.served.get(&name) {
-                Some((before, since)) if before[0] == shape[0] => *since,
-                _ => revision,
+    /// Serves the established ones among these definitions, if that is a change.
+    fn serve(&mut self, definitions: &[Object]) {
+        let mut before = std::mem::take(&mut self.served);
+        let mut changed = self.generation == 0;
+        for definition in definitions.iter().filter(|d| has_condition(d, "Established")) {
+            let name = object::name(definition).to_owned();
+            let served = match before.remove(&name) {
+                Some(served) if served.is_of(definition) => served,
+                other => {
+                    changed = true;
+                    Served::of(definition, other.as_ref(), self.api.store.revision())
+                }
             };
-            served.insert(name, (shape, since));
-            definitions.push((since, definition));
+            self.served.insert(name, served);
         }
-        if self.generation > 0 && served == self.served {
-            return;
+        if changed || !before.is_empty() {
+            self.swap();
         }
-        self.generation += 1;
-        self.served = served;
-        self.api.registry.store(Arc::new(Registry::build(&definitions, self.generation)));
     }
 
-    /// Deletes the definition's objects; when none are left, lets it go. True when that is done.
-    async fn empty(&self, definition: &Object) -> Result<bool, ApiError> {
+    fn swap(&mut self) {
+        self.generation += 1;
+        let resources = self.served.values().flat_map(|served| served.resources.iter().cloned());
+        self.api.registry.store(Arc::new(Registry::build(resources, self.generation)));
+    }
+
+    /// Deletes the definition's objects; when none are left, serves it no longer and lets it go. True when that is done.
+    async fn end(&mut self, definition: &Object) -> Result<bool, ApiError> {
         let group = object::text(definition, "/spec/group");
         let bucket = format!("{}.{group}", object::text(definition, "/spec/names/plural"));
         if let Some(resource) = self.api.registry.load_full().buckets().get(bucket.as_str()) {
@@ -234,6 +248,9 @@ impl Definitions {
         if left > 0 {
             return Ok(false);
         }
+        // Whoever sees that the definition is gone must not find its path any more.
+        self.served.remove(object::name(definition));
+        self.swap();
         let target = Target { name: object::name(definition).to_owned(), ..all() };
         let release = |object: &mut Object| {
             let kept: Vec<String> =
@@ -252,6 +269,25 @@ impl Definitions {
             own_writes::delete(&self.api, resource, &object).await?;
         }
         Ok(())
+    }
+}
+
+impl Served {
+    fn of(definition: &Object, before: Option<&Self>, revision: u64) -> Self {
+        let since = before.filter(|b| b.spec == definition["spec"]).map_or(revision, |b| b.since);
+        Self {
+            spec: definition["spec"].clone(),
+            names: definition["status"]["acceptedNames"].clone(),
+            terminating: object::is_being_deleted(definition),
+            since,
+            resources: Resource::from_definition(definition, since),
+        }
+    }
+
+    fn is_of(&self, definition: &Object) -> bool {
+        self.spec == definition["spec"]
+            && self.names == definition["status"]["acceptedNames"]
+            && self.terminating == object::is_being_deleted(definition)
     }
 }
 

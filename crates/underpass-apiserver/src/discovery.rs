@@ -347,7 +347,7 @@ mod tests {
     }
 
     fn get(path: &str, accept: &str) -> Option<(Value, &'static str, String)> {
-        let registry = Registry::build(&[(0, definition(false))], 1);
+        let registry = Registry::build(Resource::from_definition(&definition(false), 0), 1);
         let (body, content_type, etag) = respond(&registry, path, accept, "127.0.0.1:6443")?;
         Some((serde_json::from_slice(&body).unwrap(), content_type, etag))
     }
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_definition_that_is_being_deleted_loses_its_writing_verbs() {
-        let registry = Registry::build(&[(0, definition(true))], 1);
+        let registry = Registry::build(Resource::from_definition(&definition(true), 0), 1);
         let (body, _, _) = respond(&registry, "/apis/apps.example.com/v1", "", "").unwrap();
         let list: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(list["resources"][0]["verbs"], json!(TERMINATING_VERBS));

@@ -241,7 +241,7 @@ fn not_acceptable(accept: &str, known: &str) -> ApiError {
 mod tests {
     use super::*;
 
-    fn definition(kind: &str, schema: &Value) -> (u64, Value) {
+    fn definition(kind: &str, schema: &Value) -> Vec<Arc<Resource>> {
         let plural = format!("{}s", kind.to_lowercase());
         let definition = json!({
             "metadata": { "name": format!("{plural}.things.example.com") },
@@ -255,7 +255,7 @@ mod tests {
                 }],
             },
         });
-        (0, definition)
+        Resource::from_definition(&definition, 0)
     }
 
     fn foo() -> Value {
@@ -281,12 +281,12 @@ mod tests {
     }
 
     fn v2_of(schema: &Value) -> Value {
-        let registry = Registry::build(&[definition("Foo", schema)], 1);
+        let registry = Registry::build(definition("Foo", schema), 1);
         get(&OpenApi::new(), &registry, "/openapi/v2").0["definitions"]["com.example.things.v1.Foo"].clone()
     }
 
     fn v3_of(schema: &Value) -> Value {
-        let registry = Registry::build(&[definition("Foo", schema)], 1);
+        let registry = Registry::build(definition("Foo", schema), 1);
         get(&OpenApi::new(), &registry, "/openapi/v3/apis/things.example.com/v1").0["components"]["schemas"]
             ["com.example.things.v1.Foo"]
             .clone()
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn every_reference_of_every_document_leads_somewhere() {
-        let registry = Registry::build(&[definition("Foo", &foo())], 1);
+        let registry = Registry::build(definition("Foo", &foo()), 1);
         let openapi = OpenApi::new();
         let v2 = get(&openapi, &registry, "/openapi/v2").0;
         check_references(&v2, &v2);
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn kubectl_finds_field_validation_at_the_patch_of_every_kind() {
-        let registry = Registry::build(&[definition("Foo", &foo())], 1);
+        let registry = Registry::build(definition("Foo", &foo()), 1);
         let openapi = OpenApi::new();
         for resource in registry.all() {
             let path = v3_path(&resource.group, &resource.version);
@@ -438,17 +438,17 @@ mod tests {
     #[test]
     fn a_change_of_one_definition_leaves_the_other_documents_alone() {
         let openapi = OpenApi::new();
-        let before = get(&openapi, &Registry::build(&[definition("Foo", &foo())], 1), "/openapi/v3").0;
-        let same = get(&openapi, &Registry::build(&[definition("Foo", &foo())], 2), "/openapi/v3").0;
+        let before = get(&openapi, &Registry::build(definition("Foo", &foo()), 1), "/openapi/v3").0;
+        let same = get(&openapi, &Registry::build(definition("Foo", &foo()), 2), "/openapi/v3").0;
         assert_eq!(before, same);
         let core = openapi.documents.lock().v3["api/v1"].body.as_ptr();
         let mut changed = foo();
         changed["properties"]["spec"]["properties"]["new"] = json!({ "type": "string" });
-        let after = get(&openapi, &Registry::build(&[definition("Foo", &changed)], 3), "/openapi/v3").0;
+        let after = get(&openapi, &Registry::build(definition("Foo", &changed), 3), "/openapi/v3").0;
         assert_eq!(before["paths"]["api/v1"], after["paths"]["api/v1"]);
         assert_ne!(before["paths"]["apis/things.example.com/v1"], after["paths"]["apis/things.example.com/v1"]);
         assert_eq!(core, openapi.documents.lock().v3["api/v1"].body.as_ptr(), "made once");
-        let gone = get(&openapi, &Registry::build(&[], 4), "/openapi/v3").0;
+        let gone = get(&openapi, &Registry::build([], 4), "/openapi/v3").0;
         assert_eq!(gone["paths"].get("apis/things.example.com/v1"), None);
         assert!(!openapi.documents.lock().v3.contains_key("apis/things.example.com/v1"));
     }
@@ -456,7 +456,7 @@ mod tests {
     #[test]
     fn two_kinds_of_a_group_version_stand_in_one_document() {
         let registry =
-            Registry::build(&[definition("Foo", &foo()), definition("Bar", &json!({ "type": "object" }))], 1);
+            Registry::build([definition("Foo", &foo()), definition("Bar", &json!({ "type": "object" }))].concat(), 1);
         let document = get(&OpenApi::new(), &registry, "/openapi/v3/apis/things.example.com/v1").0;
         for name in ["Foo", "FooList", "Bar", "BarList"] {
             assert!(document["components"]["schemas"].get(format!("com.example.things.v1.{name}")).is_some(), "{name}");
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_or_cannot_be_written_is_refused() {
-        let (openapi, registry) = (OpenApi::new(), Registry::build(&[], 1));
+        let (openapi, registry) = (OpenApi::new(), Registry::build([], 1));
         let code =
             |path: &str, accept: &str| openapi.respond(&registry, path, accept).unwrap().unwrap_err().code.as_u16();
         assert_eq!(code("/openapi/v3/apis/unknown/v1", ""), 404);
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn old_clients_get_protobuf() {
-        let (openapi, registry) = (OpenApi::new(), Registry::build(&[], 1));
+        let (openapi, registry) = (OpenApi::new(), Registry::build([], 1));
         let (body, content_type, tag) = openapi.respond(&registry, "/openapi/v2", PROTOBUF_ASKED[0]).unwrap().unwrap();
         assert_eq!(content_type, PROTOBUF);
         assert!(body.starts_with(b"\x0a\x032.0"), "field 1, the version, comes first");

@@ -4,7 +4,7 @@
 //! consistent set from its first step to its last.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::Value;
 use underpass_builtins::Builtin;
@@ -39,7 +39,9 @@ pub(crate) enum Origin {
 
 /// One version of a CustomResourceDefinition.
 pub(crate) struct Custom {
-    pub(crate) schema: Arc<Validator>,
+    pub(crate) schema: Arc<Schema>,
+    /// Compiled when the first object is written: most kinds of most definitions are never used.
+    validator: OnceLock<Validator>,
     /// The schema as it was written, for OpenAPI; `None` where the version has none that may be published.
     pub(crate) published: Option<Value>,
     pub(crate) storage_version: String,
@@ -79,16 +81,13 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Kubernetes' own kinds and the given established definitions, each with the revision since which its schema stands.
-    pub(crate) fn build(definitions: &[(u64, Value)], generation: u64) -> Self {
+    /// Kubernetes' own kinds and the given resources of established definitions.
+    pub(crate) fn build(custom: impl IntoIterator<Item = Arc<Resource>>, generation: u64) -> Self {
+        static OWN: LazyLock<Vec<Arc<Resource>>> =
+            LazyLock::new(|| underpass_builtins::all().iter().map(|b| Arc::new(Resource::from_builtin(b))).collect());
         let mut registry = Self { generation, ..Self::default() };
-        for builtin in underpass_builtins::all() {
-            registry.add(Resource::from_builtin(builtin));
-        }
-        for (since, definition) in definitions {
-            for resource in Resource::from_definition(definition, *since) {
-                registry.add(resource);
-            }
+        for resource in OWN.iter().cloned().chain(custom) {
+            registry.add(resource);
         }
         for versions in registry.groups.values_mut() {
             versions.sort_by_key(|v| std::cmp::Reverse(version_priority(v)));
@@ -97,10 +96,10 @@ impl Registry {
         registry
     }
 
-    fn add(&mut self, resource: Resource) {
+    fn add(&mut self, resource: Arc<Resource>) {
         self.groups.entry(resource.group.clone()).or_default().push(resource.version.clone());
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
-        self.resources.insert(key, Arc::new(resource));
+        self.resources.insert(key, resource);
     }
 
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
@@ -162,10 +161,11 @@ impl Resource {
         }
     }
 
-    fn from_definition(definition: &Value, since: u64) -> Vec<Self> {
+    /// The served versions of a definition. Objects written after `since` have the defaults of its schemas.
+    pub(crate) fn from_definition(definition: &Value, since: u64) -> Vec<Arc<Self>> {
         let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
         let served = versions.into_iter().flatten().filter(|v| v["served"].as_bool() == Some(true));
-        served.map(|version| Self::from_version(definition, version, since)).collect()
+        served.map(|version| Arc::new(Self::from_version(definition, version, since))).collect()
     }
 
     fn from_version(definition: &Value, version: &Value, since: u64) -> Self {
@@ -210,7 +210,7 @@ impl Resource {
     pub(crate) fn schema(&self) -> &Schema {
         match &self.origin {
             Origin::Builtin(builtin) => builtin.schema(),
-            Origin::Custom(custom) => custom.schema.schema(),
+            Origin::Custom(custom) => &custom.schema,
         }
     }
 
@@ -263,7 +263,8 @@ impl Custom {
             ),
         });
         Self {
-            schema: Arc::new(Validator::new(schema)),
+            schema: Arc::new(schema),
+            validator: OnceLock::new(),
             published: written,
             storage_version: storage_version.unwrap_or_default(),
             columns: columns.filter_map(PrinterColumn::from_json).collect(),
@@ -272,6 +273,12 @@ impl Custom {
             terminating: object::is_being_deleted(definition),
             since,
         }
+    }
+}
+
+impl Custom {
+    pub(crate) fn validator(&self) -> &Validator {
+        self.validator.get_or_init(|| Validator::new(self.schema.clone()))
     }
 }
 

@@ -371,7 +371,7 @@ impl Resource {
     pub(crate) fn default(&self, object: &mut Object) {
         match &self.origin {
             Origin::Builtin(builtin) => builtin.default(object),
-            Origin::Custom(custom) => custom.schema.schema().default_into(object),
+            Origin::Custom(custom) => custom.schema.default_into(object),
         }
     }
 
@@ -412,8 +412,8 @@ impl Resource {
                 errors.extend(extra);
             }
             Origin::Custom(custom) => errors.extend(match live {
-                Some(live) => custom.schema.validate_update(object, live),
-                None => custom.schema.validate(object),
+                Some(live) => custom.validator().validate_update(object, live),
+                None => custom.validator().validate(object),
             }),
         }
         if errors.is_empty() {

@@ -360,7 +360,7 @@ mod tests {
     use crate::registry::Registry;
 
     fn paths(group: &str, version: &str, plural: &str, dialect: Dialect) -> Map<String, Value> {
-        let registry = Registry::build(&[], 1);
+        let registry = Registry::build([], 1);
         of(&registry.find(group, version, plural).unwrap(), &mut Schemas::new(dialect))
     }
 

@@ -93,7 +93,7 @@ impl Schemas {
     }
 
     fn custom_kind(&self, resource: &Resource, custom: &Custom) -> Value {
-        let open = self.dialect == Dialect::V2 && custom.schema.schema().preserve_unknown_fields;
+        let open = self.dialect == Dialect::V2 && custom.schema.preserve_unknown_fields;
         let mut definition = match &custom.published {
             Some(schema) if !open => {
                 let mut definition = self.schema(schema);
