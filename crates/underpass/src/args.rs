@@ -165,7 +165,7 @@ pub(crate) struct Status {
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: StatusFormat,
     /// The kubeconfig of the API server [default: that of the `underpass up` with the default data directory]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
 }
 
