@@ -43,6 +43,21 @@ fn make_lists_every_target_with_a_sentence() {
 }
 
 #[test]
+fn a_missing_tool_chain_is_one_sentence_that_says_how_to_get_it() {
+    let tools = tempfile::tempdir().unwrap();
+    for tool in ["bash", "dirname", "mkdir"] {
+        let found =
+            ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool)).into_iter().find(|path| path.exists());
+        std::os::unix::fs::symlink(found.unwrap(), tools.path().join(tool)).unwrap();
+    }
+    let mut setup = Command::new(tools.path().join("bash"));
+    setup.arg(root().join("scripts/setup")).env("PATH", tools.path()).env("UNDERPASS_CACHE", tools.path());
+    let ended = Process::start(&mut setup).wait();
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("Rust tool chain is missing: install it with rustup"), "{}", ended.stderr);
+}
+
+#[test]
 fn the_demo_ends_well_and_says_so() {
     let mut demo = Command::new(root().join("scripts/demo"));
     let shown = Process::start(demo.env("UNDERPASS", BINARY)).wait().ok();
