@@ -1,6 +1,6 @@
 """Turns the JUnit report of Kubernetes' tests into a table: table.py REPORT REASONS OUTPUT.
 
-REASONS has a line `part of the test's name = why it fails` for each failure that is known and explained.
+REASONS has a line `part of the test's name = why it fails` for each failure that is known and explained; the exit code is 1 when there is another.
 """
 import re
 import sys
@@ -33,15 +33,19 @@ def main(report, reasons_file, output):
         "| --- | --- | --- |",
     ]
     lines += [f"| {group} | {sum(not f for _, f in cases)} | {sum(f for _, f in cases)} |" for group, cases in sorted(groups.items())]
+    unexplained = 0
     failures = [name for cases in groups.values() for name, failed in cases if failed]
     if failures:
         lines += ["", "## What fails, and why", ""]
         for name in sorted(failures):
-            why = next((why for part, why in reasons if part in name), "not explained yet")
+            why = next((why for part, why in reasons if part in name), None)
+            unexplained += why is None
+            why = why or "not explained yet"
             lines.append(f"- {name}: {why}")
     with open(output, "w") as file:
         file.write("\n".join(lines) + "\n")
-    print(f"{passed} passed, {total - passed} failed")
+    print(f"{passed} passed, {total - passed} failed, {unexplained} of them not explained")
+    return 1 if unexplained or not total else 0
 
 
-main(*sys.argv[1:])
+sys.exit(main(*sys.argv[1:]))
