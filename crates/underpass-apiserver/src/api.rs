@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use underpass_store::{Change, Entry, Expect, Store, Write, WriteError};
 
@@ -14,6 +15,9 @@ use crate::object::{Encoder, Object};
 use crate::openapi::OpenApi;
 use crate::registry::{Origin, Registry, Resource};
 use crate::status::ApiError;
+
+/// What is stored must be readable again, and the JSON reader stops at 128 levels.
+const MAX_DEPTH: usize = 120;
 
 pub(crate) struct Api {
     pub(crate) store: Store,
@@ -73,9 +77,13 @@ impl Api {
         kept: Kept,
         object: Object,
     ) -> Result<Arc<Entry>, CommitError> {
-        let mut footprint = Footprint::of(resource, key, &object, matches!(kept, Kept::Deleted));
+        let footprint = Footprint::of(resource, key, &object, matches!(kept, Kept::Deleted));
         let mut stored = object;
         resource.to_storage(&mut stored);
+        if is_deeper(&stored, MAX_DEPTH) {
+            let why = format!("the object is nested more than {MAX_DEPTH} levels deep");
+            return Err(CommitError::Failed(ApiError::bad_request(why)));
+        }
         let template = self.encoder.template(&mut stored);
         let change = match kept {
             Kept::Put => Change::Put(template),
@@ -84,7 +92,6 @@ impl Api {
         let write = Write { bucket: resource.bucket.clone(), name: key.into(), expect, change };
         match self.store.write(write).await {
             Ok(entry) => {
-                footprint.revision = entry.revision;
                 // The receiver lives as long as the server; at the end of it nobody needs the message.
                 let _ = self.footprints.send(footprint);
                 Ok(entry)
@@ -130,6 +137,7 @@ impl Resource {
             }
             Origin::Custom(custom) => {
                 object["apiVersion"] = self.api_version().into();
+                custom.schema.prune(object);
                 custom.schema.default_into(object);
             }
         }
@@ -146,6 +154,14 @@ impl Resource {
                 object["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into();
             }
         }
+    }
+}
+
+fn is_deeper(value: &Value, left: usize) -> bool {
+    match value {
+        Value::Object(map) => left == 0 || map.values().any(|below| is_deeper(below, left - 1)),
+        Value::Array(list) => left == 0 || list.iter().any(|below| is_deeper(below, left - 1)),
+        _ => false,
     }
 }
 

@@ -31,7 +31,6 @@ pub(crate) struct Footprint {
     owners: Vec<Owner>,
     gone: bool,
     waits_for_dependents: bool,
-    pub(crate) revision: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +76,6 @@ impl Footprint {
             gone,
             waits_for_dependents: object::is_being_deleted(object)
                 && finalizers.iter().any(|f| *f == FOREGROUND || *f == ORPHAN),
-            revision: 0,
         }
     }
 }
@@ -89,7 +87,12 @@ impl Collector {
 
     /// Looks at everything that is stored, then at every write.
     pub(crate) async fn run(mut self, mut footprints: mpsc::UnboundedReceiver<Footprint>, stop: CancellationToken) {
-        for footprint in self.everything() {
+        let stored = self.everything();
+        // All edges first: who has dependents must be known before anybody is let go.
+        for footprint in &stored {
+            self.graph.update(&(footprint.bucket.clone(), footprint.key.clone()), footprint.owners.clone());
+        }
+        for footprint in stored {
             self.observe(footprint).await;
         }
         loop {
@@ -110,10 +113,7 @@ impl Collector {
             let Ok(listing) = self.api.store.list(&bucket, "", None, At::Now) else { continue };
             for entry in listing.entries {
                 let object = resource.object_of(&entry.value, entry.revision);
-                found.push(Footprint {
-                    revision: entry.revision,
-                    ..Footprint::of(&resource, &entry.name, &object, false)
-                });
+                found.push(Footprint::of(&resource, &entry.name, &object, false));
             }
         }
         found
@@ -121,7 +121,8 @@ impl Collector {
 
     async fn observe(&mut self, footprint: Footprint) {
         let place = (footprint.bucket.clone(), footprint.key.clone());
-        let owners = if footprint.gone { Vec::new() } else { footprint.owners.clone() };
+        // Footprints may come out of order; the store is never older than one of them.
+        let owners = self.read(&place).map(|(_, object)| owners_of(&object)).unwrap_or_default();
         let before = self.graph.update(&place, owners);
         if footprint.gone {
             for dependent in self.graph.dependents_of(&footprint.uid) {
@@ -182,6 +183,8 @@ impl Collector {
         let options = DeleteOptions {
             propagation: Some(propagation),
             uid: Some(object::uid(&object).to_owned()),
+            // An object that was adopted meanwhile stays.
+            resource_version: Some(object::resource_version(&object).to_owned()),
             ..DeleteOptions::default()
         };
         let call = Call { api: &self.api, resource, target: &target };
@@ -231,6 +234,10 @@ impl Collector {
         let registry = self.api.registry.load();
         // A kind that is not served is no proof that the owner is gone.
         let Some(resource) = registry.find_kind(&owner.api_version, &owner.kind) else { return Standing::Solid };
+        // Nor is an owner in a namespace that a cluster-wide object cannot name.
+        if resource.namespaced && namespace.is_empty() {
+            return Standing::Solid;
+        }
         let key = object::key(if resource.namespaced { namespace } else { "" }, &owner.name);
         let Some((_, object)) = self.read(&(resource.bucket.clone(), key)) else { return Standing::Absent };
         if object::uid(&object) != owner.uid {

@@ -32,7 +32,7 @@ pub(crate) fn object(content_type: &str, body: &[u8]) -> Result<Decoded, ApiErro
 pub(crate) fn json(body: &[u8]) -> Result<Decoded, ApiError> {
     let duplicates = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let value = Node { path: "", duplicates: &duplicates }
+    let value = Node { place: &Place::Root, duplicates: &duplicates }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(|e| ApiError::bad_request(format!("the body is not valid JSON: {e}")))?;
@@ -82,10 +82,40 @@ fn duplicate_sentence(text: &str, error: &serde_saphyr::Error) -> String {
     format!("line {line}: key {key:?} already set in map")
 }
 
+/// Duplicates are noted up to this many bytes; a hostile body could otherwise be made of nothing else.
+const MAX_NOTED: usize = 16 << 10;
+
 /// Builds one value and notes duplicate keys below it.
 struct Node<'a> {
-    path: &'a str,
+    place: &'a Place<'a>,
     duplicates: &'a RefCell<Vec<String>>,
+}
+
+/// Where a value stands; written out only for a duplicate.
+enum Place<'a> {
+    Root,
+    Field(&'a Place<'a>, &'a str),
+    Item(&'a Place<'a>, usize),
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(Self::Root, name) => f.write_str(name),
+            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+impl Node<'_> {
+    fn note(&self, place: &Place<'_>) {
+        let mut duplicates = self.duplicates.borrow_mut();
+        if duplicates.iter().map(String::len).sum::<usize>() < MAX_NOTED {
+            duplicates.push(format!("duplicate field {:?}", place.to_string()));
+        }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
@@ -142,8 +172,8 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, list.len());
-            match items.next_element_seed(Node { path: &path, duplicates: self.duplicates })? {
+            let place = Place::Item(self.place, list.len());
+            match items.next_element_seed(Node { place: &place, duplicates: self.duplicates })? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
             }
@@ -153,11 +183,12 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
-            let value = entries.next_value_seed(Node { path: &path, duplicates: self.duplicates })?;
-            if map.insert(key, value).is_some() {
-                self.duplicates.borrow_mut().push(format!("duplicate field {path:?}"));
+            let place = Place::Field(self.place, &key);
+            let value = entries.next_value_seed(Node { place: &place, duplicates: self.duplicates })?;
+            if map.contains_key(&key) {
+                self.note(&place);
             }
+            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }

@@ -131,7 +131,7 @@ impl Definitions {
     /// Decides which definitions stand. Each is held by its finalizer before it is served, and served before its status says so:
     /// whoever reads Established can use the kind at once.
     async fn judge(&mut self) -> Result<(), ApiError> {
-        let mut taken = Names::default();
+        let mut taken = Names::of_kubernetes();
         let mut judged = Vec::new();
         for definition in self.list()? {
             if wants_finalizer(&definition) {
@@ -241,7 +241,12 @@ impl Definitions {
     async fn end(&mut self, definition: &Object) -> Result<bool, ApiError> {
         let group = object::text(definition, "/spec/group");
         let bucket = format!("{}.{group}", object::text(definition, "/spec/names/plural"));
-        if let Some(resource) = self.api.registry.load_full().buckets().get(bucket.as_str()) {
+        // Objects of a definition that serves no version any more still have to go.
+        let mut all_served = definition.clone();
+        for version in all_served["spec"]["versions"].as_array_mut().into_iter().flatten() {
+            version["served"] = json!(true);
+        }
+        if let Some(resource) = Resource::from_definition(&all_served, u64::MAX).first() {
             self.delete_all(resource).await?;
         }
         let left = self.api.store.list(&bucket, "", None, At::Now).map_or(0, |listing| listing.entries.len());
@@ -274,7 +279,10 @@ impl Definitions {
 
 impl Served {
     fn of(definition: &Object, before: Option<&Self>, revision: u64) -> Self {
-        let since = before.filter(|b| b.spec == definition["spec"]).map_or(revision, |b| b.since);
+        let single = definition.pointer("/spec/versions").and_then(Value::as_array).is_none_or(|list| list.len() == 1);
+        let known = before.filter(|b| b.spec == definition["spec"]).map_or(revision, |b| b.since);
+        // Written through another version, an object has that one's defaults: then every one is looked at when it is read.
+        let since = if single { known } else { u64::MAX };
         Self {
             spec: definition["spec"].clone(),
             names: definition["status"]["acceptedNames"].clone(),
@@ -299,6 +307,19 @@ struct Names {
 }
 
 impl Names {
+    /// Kubernetes' own kinds keep their names, and so their objects.
+    fn of_kubernetes() -> Self {
+        let mut taken = Self::default();
+        for kind in underpass_builtins::all() {
+            let names = json!({
+                "plural": kind.plural, "singular": kind.singular, "shortNames": kind.short_names,
+                "kind": kind.kind, "listKind": format!("{}List", kind.kind),
+            });
+            taken.take(kind.group, &names);
+        }
+        taken
+    }
+
     fn wanted(names: &Value) -> (Vec<&str>, Vec<&str>) {
         let mut resources = vec![object::text(names, "/plural"), object::text(names, "/singular")];
         resources.extend(object::strings(names, "/shortNames"));
@@ -333,7 +354,7 @@ fn all() -> Target {
 }
 
 /// Every version that objects may have been stored in: the ones so far, and the storage version.
-fn stored_versions(definition: &Object) -> Vec<String> {
+pub(crate) fn stored_versions(definition: &Object) -> Vec<String> {
     let mut stored: Vec<String> =
         object::strings(definition, "/status/storedVersions").into_iter().map(str::to_owned).collect();
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();

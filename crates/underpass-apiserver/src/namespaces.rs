@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use underpass_store::{At, Changed, Event, ReadError};
 
 use crate::api::{Api, now};
+use crate::delete::DeleteOptions;
 use crate::object::{self, Object};
 use crate::own_writes;
 use crate::request::Target;
@@ -38,7 +39,7 @@ impl Namespaces {
             self.create("namespaces", "", json!({ "metadata": { "name": name } })).await?;
         }
         for (name, object) in self.list() {
-            self.look_at(&name, &object).await?;
+            self.look_at(&name, &object).await;
         }
         Ok(())
     }
@@ -47,6 +48,7 @@ impl Namespaces {
         loop {
             if let Err(error) = self.follow(&stop).await {
                 tracing::warn!(%error, "following namespaces failed; beginning anew");
+                tokio::time::sleep(LOOK_AGAIN).await;
             }
             if stop.is_cancelled() {
                 return;
@@ -65,7 +67,7 @@ impl Namespaces {
         let mut accounts = self.api.store.watch("serviceaccounts", from).map_err(compacted)?;
         let mut maps = self.api.store.watch("configmaps", from).map_err(compacted)?;
         for (name, object) in self.list() {
-            self.look_at(&name, &object).await?;
+            self.look_at(&name, &object).await;
         }
         let mut tick = tokio::time::interval(LOOK_AGAIN);
         loop {
@@ -95,7 +97,8 @@ impl Namespaces {
             return Ok(());
         };
         let object: Object = serde_json::from_slice(&entry.value).map_err(|e| ApiError::internal(e.to_string()))?;
-        self.look_at(name, &object).await
+        self.look_at(name, &object).await;
+        Ok(())
     }
 
     /// Something that every namespace has was deleted or changed: it comes back as it was.
@@ -108,7 +111,14 @@ impl Namespaces {
         }
     }
 
-    async fn look_at(&mut self, name: &str, namespace: &Object) -> Result<(), ApiError> {
+    /// Trouble in one namespace is told and does not keep the others waiting.
+    async fn look_at(&mut self, name: &str, namespace: &Object) {
+        if let Err(error) = self.tend(name, namespace).await {
+            tracing::warn!(namespace = name, %error, "a namespace could not be brought into order");
+        }
+    }
+
+    async fn tend(&mut self, name: &str, namespace: &Object) -> Result<(), ApiError> {
         if !object::is_being_deleted(namespace) {
             return self.furnish(name).await;
         }
@@ -136,7 +146,15 @@ impl Namespaces {
 
     async fn restore_authority(&self, namespace: &str) -> Result<(), ApiError> {
         let target = Target { namespace: namespace.to_owned(), name: ROOT_CA.to_owned(), ..core("configmaps") };
-        own_writes::change(&self.api, &target, MANAGER, |map| map["data"] = json!({ "ca.crt": self.api.ca_pem })).await
+        let restore = |map: &mut Object| map["data"] = json!({ "ca.crt": self.api.ca_pem });
+        match own_writes::change(&self.api, &target, MANAGER, restore).await {
+            // Made immutable, or broken otherwise: its deletion brings a good one back.
+            Err(error) if error.reason == "Invalid" => {
+                let call = own_writes::call(&self.api, &target)?;
+                own_writes::gone_is_fine(call.delete(&DeleteOptions::default()).await.map(drop))
+            }
+            result => result,
+        }
     }
 
     /// Creates an object unless it exists, or its namespace ends meanwhile.

@@ -14,6 +14,9 @@ use crate::request::{FieldValidation, WriteOptions};
 use crate::status::ApiError;
 use crate::write::{Call, Proposal, Written};
 
+/// How often an apply turns between creating and changing while others delete and create.
+const ATTEMPTS: usize = 10;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     Json,
@@ -115,16 +118,18 @@ impl Call<'_> {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         self.check_declared(&mut applied)?;
-        let found = self.api.store.get(&self.resource.bucket, &self.key(&self.target.name)).is_some();
-        if !found {
+        for _ in 0..ATTEMPTS {
+            let change = |live: &Object| self.applied(Some(live), &applied, options).map(Proposal::Applied);
+            match self.change(options, change).await {
+                Err(gone) if gone.reason == "NotFound" => {}
+                result => return result.map(|text| Written { text, created: false, warnings }),
+            }
             match self.apply_new(&applied, options).await {
-                Err(e) if e.reason == "AlreadyExists" => {}
+                Err(came) if came.reason == "AlreadyExists" => {}
                 result => return result.map(|text| Written { text, created: true, warnings }),
             }
         }
-        let text =
-            self.change(options, |live| self.applied(Some(live), &applied, options).map(Proposal::Applied)).await?;
-        Ok(Written { text, created: false, warnings })
+        Err(ApiError::stale(&self.resource.subject(&self.target.name)))
     }
 
     async fn apply_new(&self, applied: &Object, options: &WriteOptions) -> Result<Bytes, ApiError> {

@@ -70,7 +70,10 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn of(parts: &Parts) -> Self {
-        let query = parts.uri.query().unwrap_or_default();
+        Self::parse(parts.uri.query().unwrap_or_default())
+    }
+
+    pub(crate) fn parse(query: &str) -> Self {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
@@ -82,9 +85,10 @@ impl Query {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// As Go's clients write booleans; the bare name means true.
+    /// As Kubernetes reads booleans: the bare name means true, and the first one counts.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.0.iter().any(|(n, v)| n == name && !matches!(v.as_str(), "false" | "0"))
+        let given = self.0.iter().find(|(n, _)| n == name);
+        given.is_some_and(|(_, v)| !v.eq_ignore_ascii_case("false") && v != "0")
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {

@@ -76,16 +76,28 @@ impl Call<'_> {
     }
 
     fn with_replicas(&self, live: &Object, wanted: &Value) -> Result<Object, ApiError> {
-        let replicas = wanted.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+        let replicas = match wanted.pointer("/spec/replicas") {
+            None | Some(Value::Null) => 0,
+            Some(given) => given.as_i64().ok_or_else(|| {
+                ApiError::bad_request(format!("spec.replicas: Invalid value: {given}: must be a whole number"))
+            })?,
+        };
+        let name = object::name(wanted);
+        if !name.is_empty() && name != self.target.name {
+            let why =
+                format!("the name of the object ({name}) does not match the name on the URL ({})", self.target.name);
+            return Err(ApiError::bad_request(why));
+        }
         if replicas < 0 {
             return Err(ApiError::bad_request(format!(
                 "spec.replicas: Invalid value: {replicas}: should be a non-negative integer"
             )));
         }
         let mut object = live.clone();
-        let version = object::resource_version(wanted);
-        if !version.is_empty() {
-            object::metadata_mut(&mut object).insert("resourceVersion".to_owned(), json!(version));
+        for (field, given) in [("resourceVersion", object::resource_version(wanted)), ("uid", object::uid(wanted))] {
+            if !given.is_empty() {
+                object::metadata_mut(&mut object).insert(field.to_owned(), json!(given));
+            }
         }
         let scale = self.resource.scale.as_ref().ok_or_else(ApiError::no_such_path)?;
         if scale.spec_replicas.set(&mut object, json!(replicas)) {

@@ -31,6 +31,8 @@ use crate::table::{self, IncludeObject, Representation};
 use crate::write::{Call, Written, to_bytes};
 
 const JSON: &str = "application/json";
+/// Warnings are headers, and clients take only so many bytes of those.
+const MAX_WARNINGS: usize = 4096;
 
 /// What answers requests: the API and what surrounds it.
 pub(crate) struct Service {
@@ -192,12 +194,13 @@ impl Service {
                 let written = call.create(decode_body(parts, &body)?, &options).await?;
                 written_response(call, parts, &written)
             }
+            Method::PATCH if target.subresource == "finalize" => Err(refused()),
             Method::PUT | Method::PATCH if !whole && placed => self.change(call, parts, &query, &body).await,
             Method::DELETE if target.subresource.is_empty() => {
                 let options = DeleteOptions::parse(&body, &query, &header(parts, CONTENT_TYPE.as_str()))?;
                 let text = match whole {
-                    // Kubernetes knows no way to delete all namespaces at once.
-                    true if call.resource.is("", "Namespace") => return Err(refused()),
+                    // As in Kubernetes, neither all namespaces nor a kind in all of them can be deleted at once.
+                    true if !placed || call.resource.is("", "Namespace") => return Err(refused()),
                     true => call.delete_collection(&ListOptions::parse(&query)?, &options).await?,
                     false if placed => call.delete(&options).await?,
                     false => return Err(refused()),
@@ -337,7 +340,10 @@ fn include(query: &Query) -> Result<IncludeObject, ApiError> {
 }
 
 fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
+    let mut room = MAX_WARNINGS;
     for warning in warnings {
+        let Some(left) = room.checked_sub(warning.len()) else { return };
+        room = left;
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             response.headers_mut().append("Warning", value);

@@ -29,6 +29,8 @@ use crate::write::Call;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Watches without a time-out end after this and a random part of it, so that clients spread.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Longer than anybody waits, short enough to add to a clock.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A piece of the stream is flushed when it is this large, or when nothing more is there.
 const PIECE: usize = 64 * 1024;
 
@@ -85,9 +87,10 @@ impl Call<'_> {
                 return Ok(stream::once(future::ready(line)).left_stream());
             }
         };
-        let timeout = options
-            .timeout_seconds
-            .map_or_else(|| DEFAULT_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>()), Duration::from_secs);
+        let timeout = options.timeout_seconds.map_or_else(
+            || DEFAULT_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>()),
+            |seconds| Duration::from_secs(seconds).min(LONGEST),
+        );
         let watch = Watch {
             api,
             resource: self.resource.clone(),

@@ -88,16 +88,28 @@ impl Call<'_> {
             self.track(None, &mut object, options);
         }
         resource.validate(&object, None)?;
-        if options.dry_run {
-            return Ok(to_bytes(&object));
-        }
         let key = self.key(object::name(&object));
         let subject = resource.subject(object::name(&object));
+        if options.dry_run {
+            let exists = self.api.store.get(&resource.bucket, &key).is_some();
+            return if exists { Err(ApiError::already_exists(&subject)) } else { Ok(to_bytes(&object)) };
+        }
         match self.api.commit(resource, &key, Expect::Absent, Kept::Put, object).await {
-            Ok(entry) => Ok(resource.text_of(&entry.value, entry.revision)),
+            Ok(entry) => self.settled(&key, &entry).await,
             Err(CommitError::Conflict) => Err(ApiError::already_exists(&subject)),
             Err(CommitError::Failed(error)) => Err(error),
         }
+    }
+
+    /// A namespace or a definition that began to end meanwhile may have been found empty: then the new object goes again.
+    async fn settled(&self, key: &str, entry: &Entry) -> Result<Bytes, ApiError> {
+        let object = self.resource.object_of(&entry.value, entry.revision);
+        let Err(ending) = self.check_creatable(&object) else {
+            return Ok(self.resource.text_of(&entry.value, entry.revision));
+        };
+        // Whoever changed it since has seen it, and so has whoever empties the place.
+        let _ = self.api.commit(&self.resource, key, Expect::Revision(entry.revision), Kept::Deleted, object).await;
+        Err(ending)
     }
 
     pub(crate) async fn replace(&self, decoded: Decoded, options: &WriteOptions) -> Result<Written, ApiError> {
@@ -227,7 +239,9 @@ impl Call<'_> {
 
     /// New objects need a namespace that exists and stays, and a definition that stays.
     fn check_creatable(&self, object: &Object) -> Result<(), ApiError> {
-        if self.resource.custom().is_some_and(|custom| custom.terminating) {
+        let resource = &self.resource;
+        let served = self.api.registry.load().find(&resource.group, &resource.version, &resource.plural);
+        if served.is_none_or(|now| now.custom().is_some_and(|custom| custom.terminating)) {
             let mut error = ApiError::method_not_allowed(&self.resource.subject(object::name(object)));
             error.message = "create not allowed while custom resource definition is terminating".to_owned();
             return Err(error);
@@ -299,6 +313,9 @@ impl Call<'_> {
                 if resource.is("", "Namespace") {
                     object::keep_field(new, live, "spec");
                 }
+                if resource.is(definitions::GROUP, definitions::KIND) && new["status"].is_object() {
+                    new["status"]["storedVersions"] = json!(definitions::stored_versions(new));
+                }
                 resource.default(new);
             }
         }
@@ -353,9 +370,9 @@ impl Resource {
         mode: FieldValidation,
     ) -> Result<Vec<String>, ApiError> {
         if self.custom().is_some() {
-            object.get_mut("metadata").map(drop_nulls);
+            object.get_mut("metadata").map(underpass_builtins::drop_nulls);
         } else {
-            drop_nulls(object);
+            underpass_builtins::drop_nulls(object);
         }
         let unknown = self.schema().prune(object).into_iter().map(|field| format!("unknown field {field:?}"));
         let found: Vec<String> = unknown.chain(duplicates).collect();
@@ -430,18 +447,6 @@ fn set_or_remove(object: &mut Object, field: &str, value: Option<Value>) {
         Some(value) => metadata.insert(field.to_owned(), value),
         None => metadata.remove(field),
     };
-}
-
-/// Kubernetes' own kinds take null for "not set" everywhere.
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            map.retain(|_, v| !v.is_null());
-            map.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
 }
 
 pub(crate) fn to_bytes(object: &Object) -> Bytes {

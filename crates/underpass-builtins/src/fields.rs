@@ -53,7 +53,8 @@ pub(crate) fn each_mut<'a>(object: &'a mut Value, pointer: &str) -> impl Iterato
     object.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-pub(crate) fn drop_nulls(value: &mut Value) {
+/// Kubernetes' own kinds take null for "not set" everywhere.
+pub fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, field| !field.is_null());

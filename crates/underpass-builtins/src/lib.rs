@@ -28,5 +28,6 @@ mod tree;
 pub use builtin::{Builtin, Column, Review};
 pub use cells::duration;
 pub use definitions::definitions;
+pub use fields::drop_nulls;
 pub use kinds::event::convert_event;
 pub use kinds::{all, reviews};

@@ -8,6 +8,10 @@ use serde_json::Value;
 
 /// kube-apiserver's limit: a patch of a few bytes per operation can otherwise keep a core busy for minutes.
 pub const MAX_OPERATIONS: usize = 10_000;
+/// Copies may add this many bytes together: each can double the document.
+const MAX_COPIED: usize = 3 << 20;
+/// No value may be put deeper than this: moves could otherwise build a tree that no stack can walk.
+const MAX_DEPTH: usize = 120;
 
 #[derive(Debug, thiserror::Error)]
 pub enum JsonPatchError {
@@ -17,6 +21,8 @@ pub enum JsonPatchError {
     TooManyOperations(usize),
     #[error("operation {index} of the JSON patch cannot be read")]
     Malformed { index: usize, source: serde_json::Error },
+    #[error("operation {index} of the JSON patch makes the document larger or deeper than is allowed")]
+    TooLarge { index: usize },
     #[error("operation {index} of the JSON patch ({operation} {path}) failed: {reason}")]
     Failed { index: usize, operation: &'static str, path: String, reason: &'static str },
 }
@@ -24,7 +30,12 @@ pub enum JsonPatchError {
 /// The patched document; all operations are carried out, or none.
 pub fn json_patch(mut document: Value, patch: &Value) -> Result<Value, JsonPatchError> {
     let operations = read(patch)?;
+    let mut copied = 0;
     for (index, operation) in operations.iter().enumerate() {
+        copied += copied_bytes(operation, &document);
+        if copied > MAX_COPIED || depth_after(operation, &document) > MAX_DEPTH {
+            return Err(JsonPatchError::TooLarge { index });
+        }
         if !tests_for_absence(operation, &document) {
             // The document is ours and is dropped on failure, so there is nothing to undo.
             let done = patch_unsafe(&mut document, std::slice::from_ref(operation));
@@ -32,6 +43,31 @@ pub fn json_patch(mut document: Value, patch: &Value) -> Result<Value, JsonPatch
         }
     }
     Ok(document)
+}
+
+fn copied_bytes(operation: &PatchOperation, document: &Value) -> usize {
+    let PatchOperation::Copy(copy) = operation else { return 0 };
+    document.pointer(copy.from.as_str()).map_or(0, |value| value.to_string().len())
+}
+
+/// How deep the value stands that an operation puts in place.
+fn depth_after(operation: &PatchOperation, document: &Value) -> usize {
+    let (path, value) = match operation {
+        PatchOperation::Add(add) => (&add.path, Some(&add.value)),
+        PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
+        PatchOperation::Move(moved) => (&moved.path, document.pointer(moved.from.as_str())),
+        PatchOperation::Copy(copy) => (&copy.path, document.pointer(copy.from.as_str())),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => return 0,
+    };
+    path.count() + value.map_or(0, depth)
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// Where RFC 6902 knows no way to say "this must not be there", kube-apiserver takes a test for null: it holds for an absent member of

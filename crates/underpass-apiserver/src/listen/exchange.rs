@@ -20,6 +20,7 @@ use super::{Handler, Server};
 use crate::audit::{self, Record, Verb};
 use crate::auth::User;
 use crate::body::Body;
+use crate::request::Query;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Objects change and are not for caches; a handler that knows better says so itself.
@@ -27,16 +28,7 @@ const NOT_FOR_CACHES: HeaderValue = HeaderValue::from_static("no-cache, private"
 
 /// Whether the answer to this request goes on until somebody ends it. Any value of `watch` but `false` and `0` means yes.
 fn is_watch(method: &Method, uri: &Uri) -> bool {
-    *method == Method::GET && (asks_to_watch(uri.query().unwrap_or_default()) || is_watch_path(uri.path()))
-}
-
-fn asks_to_watch(query: &str) -> bool {
-    let value = query.split('&').find_map(|pair| match pair.split_once('=') {
-        Some(("watch", value)) => Some(value),
-        None if pair == "watch" => Some(""),
-        _ => None,
-    });
-    value.is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
+    *method == Method::GET && (Query::parse(uri.query().unwrap_or_default()).flag("watch") || is_watch_path(uri.path()))
 }
 
 /// `/api/v1/watch/...` and `/apis/group/version/watch/...`
