@@ -239,18 +239,8 @@ impl Definitions {
 
     /// Deletes the definition's objects; when none are left, serves it no longer and lets it go. True when that is done.
     async fn end(&mut self, definition: &Object) -> Result<bool, ApiError> {
-        let group = object::text(definition, "/spec/group");
-        let bucket = format!("{}.{group}", object::text(definition, "/spec/names/plural"));
-        // Objects of a definition that serves no version any more still have to go.
-        let mut all_served = definition.clone();
-        for version in all_served["spec"]["versions"].as_array_mut().into_iter().flatten() {
-            version["served"] = json!(true);
-        }
-        if let Some(resource) = Resource::from_definition(&all_served, u64::MAX).first() {
-            self.delete_all(resource).await?;
-        }
-        let left = self.api.store.list(&bucket, "", None, At::Now).map_or(0, |listing| listing.entries.len());
-        if left > 0 {
+        // One that never stood has no objects: those of its name are somebody else's.
+        if has_condition(definition, "Established") && !self.empty(definition).await? {
             return Ok(false);
         }
         // Whoever sees that the definition is gone must not find its path any more.
@@ -264,6 +254,20 @@ impl Definitions {
         };
         own_writes::change(&self.api, &target, MANAGER, release).await?;
         Ok(true)
+    }
+
+    /// True when the definition has no objects any more.
+    async fn empty(&self, definition: &Object) -> Result<bool, ApiError> {
+        // Objects of a definition that serves no version any more still have to go.
+        let mut all_served = definition.clone();
+        for version in all_served["spec"]["versions"].as_array_mut().into_iter().flatten() {
+            version["served"] = json!(true);
+        }
+        let Some(resource) = Resource::from_definition(&all_served, u64::MAX).into_iter().next() else {
+            return Ok(true);
+        };
+        self.delete_all(&resource).await?;
+        Ok(self.api.store.list(&resource.bucket, "", None, At::Now).map_or(0, |listing| listing.entries.len()) == 0)
     }
 
     async fn delete_all(&self, resource: &Arc<Resource>) -> Result<(), ApiError> {

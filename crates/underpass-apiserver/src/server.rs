@@ -68,6 +68,10 @@ pub enum StartError {
 pub enum RunError {
     #[error("{0}")]
     Storage(String),
+    #[error(
+        "a part of the API server ended by itself, which is a defect of underpass; the objects are safe, start it again"
+    )]
+    Broken,
 }
 
 /// A sentence about keys and certificates; the error behind it stays private to this crate.
@@ -131,14 +135,16 @@ impl Server {
         tasks.spawn(listening.serve(service, metrics, stop.clone()));
         api.set_ready(true);
         let failure = tokio::select! {
+            biased;
             () = stop.cancelled() => None,
-            why = api.store.failed() => Some(why),
+            why = api.store.failed() => Some(RunError::Storage(why)),
+            _ = tasks.join_next() => Some(RunError::Broken),
         };
         api.set_ready(false);
         stop.cancel();
         while tasks.join_next().await.is_some() {}
         api.store.close().await;
-        failure.map_or(Ok(()), |why| Err(RunError::Storage(why)))
+        failure.map_or(Ok(()), Err)
     }
 }
 

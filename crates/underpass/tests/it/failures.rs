@@ -153,6 +153,15 @@ async fn a_kubeconfig_that_cannot_be_written() {
     used.is_whole().await;
 }
 
+/// An address that nobody answers at and nobody else can get, as long as the socket is held: bound, and not listening.
+fn taken_port() -> (std::os::fd::OwnedFd, String) {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    let held = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&held, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = std::net::SocketAddr::try_from(getsockname(&held).unwrap()).unwrap();
+    (held, format!("https://{address}"))
+}
+
 #[tokio::test]
 async fn a_kubeconfig_that_leads_nowhere() {
     let (server, other) = (crate::apiserver(), crate::apiserver());
@@ -164,6 +173,7 @@ async fn a_kubeconfig_that_leads_nowhere() {
     let token = fs::read_to_string(other.kubeconfig()).unwrap();
     let token = token.lines().find(|line| line.trim().starts_with("token:")).unwrap();
     let own = text.lines().find(|line| line.trim().starts_with("token:")).unwrap();
+    let dead = taken_port();
     let cases = [
         (
             "foreign",
@@ -175,7 +185,7 @@ async fn a_kubeconfig_that_leads_nowhere() {
             text.replace(own, token),
             "(401): they are expired or made for another server; use the kubeconfig of",
         ),
-        ("dead", text.replace(&server.ready().api, "https://127.0.0.1:1"), "cannot be reached (Connection refused"),
+        ("dead", text.replace(&server.ready().api, &dead.1), "cannot be reached (Connection refused"),
         ("broken", "clusters: [".to_owned(), "cannot be used; repair it, or name another with --kubeconfig"),
     ];
     let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 //! - `clients`: kube-rs and Python's client, as programs use them.
 //! - `crash`: `kill -9` during concurrent writes; a recorded history is checked.
 //! - `failures`: what goes wrong around underpass is said in one sentence, and destroys nothing.
+//! - `hostile`: requests that mean harm, or amount to it, are refused or survived.
 //! - `kubectl`: every way in which people use kubectl, against the embedded API server.
 //! - `lists`: pages while others write, and selectors, against a model.
 //! - `manifests`: every good manifest is accepted, every bad one is refused where and because it says.
@@ -15,6 +16,7 @@
 mod clients;
 mod crash;
 mod failures;
+mod hostile;
 mod kubectl;
 mod lists;
 mod manifests;
