@@ -69,6 +69,10 @@ impl Handler for Service {
 impl Service {
     async fn answer(&self, parts: &Parts, body: Bytes, user: &User) -> Answer {
         let path = parts.uri.path();
+        if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+            let why = "impersonation is not supported here: there is one user, who may do everything";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, "Forbidden", why));
+        }
         match path {
             "/livez" | "/healthz" | "/readyz" => return Ok(self.health(path, parts)),
             "/version" | "/version/" => return Ok(json_response(StatusCode::OK, &version())),
@@ -235,6 +239,10 @@ impl Service {
             return call.get_scale().map(|text| respond(StatusCode::OK, JSON, Body::Full(text)));
         }
         let representation = table::negotiate(&header(parts, ACCEPT.as_str()))?;
+        let (asked, newest) = (ListOptions::parse(query)?.resource_version.unwrap_or(0), self.api.store.revision());
+        if asked > newest {
+            return Err(ApiError::future_revision(asked, newest));
+        }
         let entry = call.get()?;
         let text = call.resource.text_of(&entry.value, entry.revision);
         show(&call.resource, text, representation, include(query)?, StatusCode::OK)

@@ -153,3 +153,13 @@ async fn small_words_are_read_as_kubernetes_reads_them() {
     assert_eq!(ask(&client, Method::PATCH, scale, &text, "application/merge-patch+json").await.0, 400);
     assert_eq!(get(&client, scale).await.1["spec"]["replicas"], 2);
 }
+
+#[tokio::test]
+async fn nobody_acts_as_somebody_else() {
+    let server = apiserver();
+    let client = server.client().await;
+    let as_bob = Request::get("/api/v1/secrets").header("impersonate-user", "bob").body(Vec::new()).unwrap();
+    let Err(kube::Error::Api(refused)) = client.request::<Value>(as_bob).await else { panic!("bob was let in") };
+    assert_eq!((refused.code, refused.message.contains("impersonation is not supported")), (403, true), "{refused:?}");
+    assert_eq!(get(&client, &format!("{MAPS}/kube-root-ca.crt?resourceVersion=abc")).await.0, 400);
+}
