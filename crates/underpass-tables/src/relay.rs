@@ -1,0 +1,42 @@
+//! The table of the relay: every place to listen, every route, and what was refused on the way here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::listener::Listener;
+use crate::route::{Limits, Route};
+
+/// All that a relay is told.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RelayTable {
+    /// Grows with every table; a data plane refuses an older one.
+    pub generation: u64,
+    /// Sorted by name; no two share an address and a transport.
+    pub listeners: Vec<Listener>,
+    /// Sorted by name. Listeners point to these.
+    pub routes: Vec<Arc<Route>>,
+    /// For all listeners together.
+    pub limits: Limits,
+    /// How long connections of a removed route may go on.
+    pub drain: Duration,
+    /// What was asked for and is not in this table.
+    pub rejects: Vec<Reject>,
+}
+
+/// One entry that was refused; the others are served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reject {
+    /// Which entry, as its author would find it: `ProxyServer clusters/edge, backend oauth`.
+    pub entry: String,
+    /// What is wrong with it and what to do.
+    pub reason: String,
+}
+
+impl RelayTable {
+    pub fn route(&self, name: &str) -> Option<&Arc<Route>> {
+        let found = self.routes.binary_search_by(|route| route.name.as_str().cmp(name));
+        found.ok().map(|index| &self.routes[index])
+    }
+}

@@ -1,0 +1,87 @@
+//! Where the connections of one backend go, and how.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+/// One backend, ready to be dialled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Route {
+    /// Unique in a table, the same over generations: `<proxy>-<backend>`. Metrics are labelled with it.
+    pub name: String,
+    /// What it leads to, in words that change when another place is meant: `clusters-a/kube-apiserver:6443`. Connections go on
+    /// over a new table as long as their route and its target stay.
+    pub target: String,
+    /// Where to dial. Empty: connections are refused until there are some.
+    pub endpoints: Vec<SocketAddr>,
+    pub balance: Balance,
+    /// For one attempt.
+    pub connect_timeout: Duration,
+    /// How many endpoints are tried, as long as nothing was sent to one.
+    pub connect_attempts: u32,
+    /// None: a silent connection may stay for ever; keepalive finds the dead ones.
+    pub idle_timeout: Option<Duration>,
+    pub max_connections: Option<u32>,
+    /// The header that endpoints are sent first.
+    pub proxy_header: Option<ProxyHeader>,
+    /// Who may connect. Empty: everybody.
+    pub sources: Vec<IpNet>,
+    pub health_check: Option<HealthCheck>,
+}
+
+/// How the endpoint of a connection is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Balance {
+    #[default]
+    RoundRobin,
+    LeastConnections,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ProxyHeader {
+    V1,
+    V2,
+}
+
+/// A regular check of every endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HealthCheck {
+    pub kind: CheckKind,
+    pub interval: Duration,
+    pub timeout: Duration,
+    /// Failures in a row that make an endpoint unhealthy.
+    pub unhealthy_after: u32,
+    /// Successes in a row that make it healthy again.
+    pub healthy_after: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum CheckKind {
+    /// A connection is opened.
+    Tcp,
+    /// A handshake is completed under this server name. Whose certificate it is does not matter here: clients check that.
+    Tls { server_name: String },
+}
+
+/// Bounds for connections. None: no bound of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    pub connections: Option<u32>,
+    pub per_second_per_source: Option<u32>,
+    /// Connections that have not yet said where they want to go.
+    pub half_open: Option<u32>,
+}
+
+impl Route {
+    /// Whether connections made under this route may go on under `newer`.
+    pub fn goes_on_as(&self, newer: &Self) -> bool {
+        self.name == newer.name && self.target == newer.target && self.proxy_header == newer.proxy_header
+    }
+
+    pub fn admits(&self, source: std::net::IpAddr) -> bool {
+        self.sources.is_empty() || self.sources.iter().any(|network| network.contains(&source))
+    }
+}
