@@ -1,13 +1,12 @@
-//! One place to listen, and the rules that decide where its connections go. Order: exact name, wildcard, then, for connections
+//! One place to listen, and the rules that say whose its connections are. Order: exact name, wildcard, then, for connections
 //! without a name, the default. An unknown name is refused, never guessed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-use crate::route::Route;
+use crate::relay::RouteId;
 
 /// One place to listen.
 #[derive(Clone, Debug, Serialize)]
@@ -32,22 +31,20 @@ pub enum Transport {
 pub struct Rules {
     /// By full name: lower case, no trailing dot.
     #[serde(serialize_with = "by_name")]
-    exact: HashMap<Box<str>, Arc<Route>>,
+    exact: HashMap<Box<str>, RouteId>,
     /// By what follows the `*.`.
     #[serde(serialize_with = "by_name")]
-    wildcard: HashMap<Box<str>, Arc<Route>>,
+    wildcard: HashMap<Box<str>, RouteId>,
     /// TLS without a server name.
     pub unnamed: Option<Unnamed>,
     /// Bytes that are not TLS, and all datagrams: the only backend of the port.
-    #[serde(serialize_with = "name_only")]
-    pub plain: Option<Arc<Route>>,
+    pub plain: Option<RouteId>,
 }
 
 /// Who gets TLS without a server name, and why.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Unnamed {
-    #[serde(serialize_with = "route_name")]
-    pub route: Arc<Route>,
+    pub route: RouteId,
     pub rule: Rule,
 }
 
@@ -66,14 +63,15 @@ pub enum Opening<'a> {
     Named(&'a str),
     /// TLS without a usable server name (an IP address is none).
     Unnamed,
-    /// Bytes that are not TLS, silence, or a datagram.
+    /// Bytes that are not TLS, or silence.
     Plain,
+    Datagram,
 }
 
 /// Where a connection goes.
-#[derive(Clone, Copy, Debug)]
-pub enum Decision<'t> {
-    Connect { route: &'t Arc<Route>, rule: Rule },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Connect { route: RouteId, rule: Rule },
     Refuse(Refusal),
 }
 
@@ -104,51 +102,36 @@ pub enum Refusal {
 }
 
 impl Rules {
-    /// Adds a name (`api.example.com` or `*.apps.example.com`). False, and nothing changes, when another route has it.
-    pub fn add_name(&mut self, pattern: &str, route: &Arc<Route>) -> bool {
+    /// Adds a name (`api.example.com` or `*.apps.example.com`). When another route has it, nothing changes and that one is told.
+    pub fn add_name(&mut self, pattern: &str, route: RouteId) -> Result<(), RouteId> {
         let (names, key) = match pattern.strip_prefix("*.") {
             Some(suffix) => (&mut self.wildcard, suffix),
             None => (&mut self.exact, pattern),
         };
-        let holder = names.entry(normal(key)).or_insert_with(|| route.clone());
-        holder.name == route.name
+        let holder = *names.entry(normal(key)).or_insert(route);
+        if holder == route { Ok(()) } else { Err(holder) }
     }
 
-    /// Decides. Pure; costs one lookup, and one more per label of a name that no exact rule has.
-    pub fn decide(&self, facts: &Facts<'_>) -> Decision<'_> {
-        let (route, rule) = match self.choose(facts.opening) {
-            Ok(choice) => choice,
-            Err(refusal) => return Decision::Refuse(refusal),
-        };
-        if !route.admits(facts.source) {
-            return Decision::Refuse(Refusal::SourceNotAllowed);
+    /// Whose a connection is. Costs one lookup, and one more per label of a name that no exact rule has.
+    pub fn choose(&self, opening: Opening<'_>) -> Result<(RouteId, Rule), Refusal> {
+        match opening {
+            Opening::Named(name) => self.by_name(name).ok_or(Refusal::UnknownName),
+            Opening::Unnamed => self.unnamed.map(|unnamed| (unnamed.route, unnamed.rule)).ok_or(Refusal::NoName),
+            Opening::Plain => self.plain.map(|route| (route, Rule::PlainTcp)).ok_or(Refusal::NotTls),
+            Opening::Datagram => self.plain.map(|route| (route, Rule::Datagram)).ok_or(Refusal::NotTls),
         }
-        Decision::Connect { route, rule }
     }
 
     /// Every pattern and its route, sorted.
-    pub fn names(&self) -> Vec<(String, &Arc<Route>)> {
-        let exact = self.exact.iter().map(|(name, route)| (name.to_string(), route));
-        let wildcard = self.wildcard.iter().map(|(suffix, route)| (format!("*.{suffix}"), route));
-        let mut all: Vec<_> = exact.chain(wildcard).collect();
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        all
+    pub fn names(&self) -> BTreeMap<String, RouteId> {
+        let exact = self.exact.iter().map(|(name, route)| (name.to_string(), *route));
+        let wildcard = self.wildcard.iter().map(|(suffix, route)| (format!("*.{suffix}"), *route));
+        exact.chain(wildcard).collect()
     }
 
-    fn choose(&self, opening: Opening<'_>) -> Result<(&Arc<Route>, Rule), Refusal> {
-        match opening {
-            Opening::Named(name) => self.by_name(name).ok_or(Refusal::UnknownName),
-            Opening::Unnamed => {
-                let unnamed = self.unnamed.as_ref().ok_or(Refusal::NoName)?;
-                Ok((&unnamed.route, unnamed.rule))
-            }
-            Opening::Plain => self.plain.as_ref().map(|route| (route, Rule::PlainTcp)).ok_or(Refusal::NotTls),
-        }
-    }
-
-    fn by_name(&self, name: &str) -> Option<(&Arc<Route>, Rule)> {
+    fn by_name(&self, name: &str) -> Option<(RouteId, Rule)> {
         if let Some(route) = self.exact.get(name) {
-            return Some((route, Rule::ExactName));
+            return Some((*route, Rule::ExactName));
         }
         if self.wildcard.is_empty() {
             return None;
@@ -157,7 +140,7 @@ impl Rules {
         let mut rest = name;
         while let Some((_, suffix)) = rest.split_once('.') {
             if let Some(route) = self.wildcard.get(suffix) {
-                return Some((route, Rule::WildcardName));
+                return Some((*route, Rule::WildcardName));
             }
             rest = suffix;
         }
@@ -195,100 +178,57 @@ fn normal(name: &str) -> Box<str> {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase().into()
 }
 
-fn by_name<S: Serializer>(names: &HashMap<Box<str>, Arc<Route>>, serializer: S) -> Result<S::Ok, S::Error> {
-    let sorted: std::collections::BTreeMap<_, _> = names.iter().map(|(name, route)| (name, &route.name)).collect();
-    serializer.collect_map(sorted)
-}
-
-fn name_only<S: Serializer>(route: &Option<Arc<Route>>, serializer: S) -> Result<S::Ok, S::Error> {
-    route.as_ref().map(|route| &route.name).serialize(serializer)
-}
-
-fn route_name<S: Serializer>(route: &Arc<Route>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&route.name)
+fn by_name<S: Serializer>(names: &HashMap<Box<str>, RouteId>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(names.iter().collect::<BTreeMap<_, _>>())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::route::Balance;
 
-    fn route(name: &str) -> Arc<Route> {
-        Arc::new(Route {
-            name: name.into(),
-            target: format!("default/{name}:443"),
-            endpoints: vec!["127.0.0.1:1".parse().unwrap()],
-            balance: Balance::RoundRobin,
-            connect_timeout: Duration::from_secs(30),
-            connect_attempts: 3,
-            idle_timeout: None,
-            max_connections: None,
-            proxy_header: None,
-            sources: Vec::new(),
-            health_check: None,
-        })
-    }
-
-    fn decided(rules: &Rules, opening: Opening<'_>) -> Result<String, Refusal> {
-        let facts = Facts { source: "192.0.2.1".parse().unwrap(), opening };
-        match rules.decide(&facts) {
-            Decision::Connect { route, .. } => Ok(route.name.clone()),
-            Decision::Refuse(refusal) => Err(refusal),
-        }
-    }
-
-    fn rules(names: &[(&str, &str)]) -> Rules {
+    fn rules(names: &[&str]) -> Rules {
         let mut rules = Rules::default();
-        for (pattern, name) in names {
-            assert!(rules.add_name(pattern, &route(name)));
+        for (index, pattern) in names.iter().enumerate() {
+            rules.add_name(pattern, RouteId(index)).unwrap();
         }
         rules
     }
 
+    fn chosen(rules: &Rules, opening: Opening<'_>) -> Result<usize, Refusal> {
+        rules.choose(opening).map(|(route, _)| route.0)
+    }
+
     #[test]
     fn exact_wins_over_wildcard_and_the_longest_wildcard_over_shorter_ones() {
-        let rules = rules(&[("a.b.example.com", "exact"), ("*.b.example.com", "near"), ("*.example.com", "far")]);
-        assert_eq!(decided(&rules, Opening::Named("a.b.example.com")), Ok("exact".into()));
-        assert_eq!(decided(&rules, Opening::Named("c.b.example.com")), Ok("near".into()));
-        assert_eq!(decided(&rules, Opening::Named("x.y.b.example.com")), Ok("near".into()));
-        assert_eq!(decided(&rules, Opening::Named("b.example.com")), Ok("far".into()));
-        assert_eq!(decided(&rules, Opening::Named("example.com")), Err(Refusal::UnknownName));
-        assert_eq!(decided(&rules, Opening::Named("badexample.com")), Err(Refusal::UnknownName));
+        let rules = rules(&["a.b.example.com", "*.b.example.com", "*.example.com"]);
+        assert_eq!(chosen(&rules, Opening::Named("a.b.example.com")), Ok(0));
+        assert_eq!(chosen(&rules, Opening::Named("c.b.example.com")), Ok(1));
+        assert_eq!(chosen(&rules, Opening::Named("x.y.b.example.com")), Ok(1));
+        assert_eq!(chosen(&rules, Opening::Named("b.example.com")), Ok(2));
+        assert_eq!(chosen(&rules, Opening::Named("example.com")), Err(Refusal::UnknownName));
+        assert_eq!(chosen(&rules, Opening::Named("badexample.com")), Err(Refusal::UnknownName));
     }
 
     #[test]
     fn without_a_name_only_the_default_counts() {
-        let mut rules = rules(&[("a.example.com", "a")]);
-        assert_eq!(decided(&rules, Opening::Unnamed), Err(Refusal::NoName));
-        assert_eq!(decided(&rules, Opening::Plain), Err(Refusal::NotTls));
-        rules.unnamed = Some(Unnamed { route: route("api"), rule: Rule::ApiServer });
-        assert_eq!(decided(&rules, Opening::Unnamed), Ok("api".into()));
-        assert_eq!(decided(&rules, Opening::Named("b.example.com")), Err(Refusal::UnknownName));
+        let mut rules = rules(&["a.example.com"]);
+        assert_eq!(chosen(&rules, Opening::Unnamed), Err(Refusal::NoName));
+        assert_eq!(chosen(&rules, Opening::Plain), Err(Refusal::NotTls));
+        rules.unnamed = Some(Unnamed { route: RouteId(7), rule: Rule::ApiServer });
+        assert_eq!(chosen(&rules, Opening::Unnamed), Ok(7));
+        assert_eq!(chosen(&rules, Opening::Named("b.example.com")), Err(Refusal::UnknownName));
     }
 
     #[test]
     fn a_name_belongs_to_one_route() {
-        let mut rules = rules(&[("A.example.com.", "a")]);
-        assert!(!rules.add_name("a.example.com", &route("b")));
-        assert!(rules.add_name("a.example.com", &route("a")));
-        assert_eq!(decided(&rules, Opening::Named("a.example.com")), Ok("a".into()));
-    }
-
-    #[test]
-    fn sources_are_judged_after_the_route() {
-        let mut restricted = Route::clone(&route("a"));
-        restricted.sources = vec!["10.0.0.0/8".parse().unwrap()];
-        let mut rules = Rules::default();
-        rules.add_name("a.example.com", &Arc::new(restricted));
-        assert_eq!(decided(&rules, Opening::Named("a.example.com")), Err(Refusal::SourceNotAllowed));
-        let facts = Facts { source: "10.1.2.3".parse().unwrap(), opening: Opening::Named("a.example.com") };
-        assert!(matches!(rules.decide(&facts), Decision::Connect { .. }));
+        let mut rules = rules(&["A.example.com."]);
+        assert_eq!(rules.add_name("a.example.com", RouteId(1)), Err(RouteId(0)));
+        assert_eq!(rules.add_name("a.example.com", RouteId(0)), Ok(()));
+        assert_eq!(chosen(&rules, Opening::Named("a.example.com")), Ok(0));
     }
 
     proptest! {
@@ -298,16 +238,14 @@ mod tests {
             patterns in prop::collection::btree_set("(\\*\\.)?([ab]\\.){0,2}[ab]", 0..8),
             name in "([ab]\\.){0,4}[ab]",
         ) {
-            let mut rules = Rules::default();
-            for pattern in &patterns {
-                rules.add_name(pattern, &route(pattern));
-            }
-            let covers = |pattern: &String| match pattern.strip_prefix('*') {
+            let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+            let covers = |pattern: &&&str| match pattern.strip_prefix('*') {
                 Some(suffix) => name.ends_with(suffix) && name.len() > suffix.len(),
-                None => *pattern == name,
+                None => **pattern == name,
             };
-            let best = patterns.iter().filter(|pattern| covers(pattern)).max_by_key(|pattern| (!pattern.starts_with('*'), pattern.len()));
-            prop_assert_eq!(decided(&rules, Opening::Named(&name)).ok(), best.cloned());
+            let best = patterns.iter().filter(covers).max_by_key(|pattern| (!pattern.starts_with('*'), pattern.len()));
+            let found = chosen(&rules(&patterns), Opening::Named(&name)).ok();
+            prop_assert_eq!(found.map(|index| &patterns[index]), best);
         }
     }
 }

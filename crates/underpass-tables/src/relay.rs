@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::listener::Listener;
+use crate::listener::{Decision, Facts, Listener, Refusal};
 use crate::route::{Limits, Route};
 
 /// All that a relay is told.
@@ -15,7 +15,7 @@ pub struct RelayTable {
     pub generation: u64,
     /// Sorted by name; no two share an address and a transport.
     pub listeners: Vec<Listener>,
-    /// Sorted by name. Listeners point to these.
+    /// Sorted by name. Listeners point into these.
     pub routes: Vec<Arc<Route>>,
     /// For all listeners together.
     pub limits: Limits,
@@ -34,9 +34,17 @@ pub struct Reject {
     pub reason: String,
 }
 
+/// Where a route stands in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct RouteId(pub usize);
+
 impl RelayTable {
-    pub fn route(&self, name: &str) -> Option<&Arc<Route>> {
-        let found = self.routes.binary_search_by(|route| route.name.as_str().cmp(name));
-        found.ok().map(|index| &self.routes[index])
+    /// Where a connection to one of this table's listeners goes. Pure.
+    pub fn decide(&self, listener: &Listener, facts: &Facts<'_>) -> Decision {
+        match listener.rules.choose(facts.opening) {
+            Ok((route, rule)) if self.routes[route.0].admits(facts.source) => Decision::Connect { route, rule },
+            Ok(_) => Decision::Refuse(Refusal::SourceNotAllowed),
+            Err(refusal) => Decision::Refuse(refusal),
+        }
     }
 }
