@@ -1,0 +1,103 @@
+//! What the connections of one worker share.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rustix::event::epoll;
+use rustix::io;
+use underpass_tables::Limits;
+
+use crate::copy::{Side, Tools};
+use crate::live::Live;
+use crate::rate::Rates;
+use crate::slab::Key;
+use crate::token::Token;
+use crate::wheel::Wheel;
+
+/// Once per change, in both kinds of end: the kernel is asked nothing twice.
+const READING: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
+const WRITING: epoll::EventFlags = READING.union(epoll::EventFlags::OUT);
+
+/// What all workers share.
+pub(crate) struct Shared {
+    pub(crate) epoch: Instant,
+    pub(crate) connections: AtomicU32,
+    pub(crate) half_open: AtomicU32,
+    pub(crate) rates: Mutex<Rates>,
+    pub(crate) draining: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            epoch: Instant::now(),
+            connections: AtomicU32::new(0),
+            half_open: AtomicU32::new(0),
+            rates: Mutex::new(Rates::default()),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) wheel: Wheel,
+    pub(crate) tools: Tools,
+    /// Where a hello that lies in several records is put together.
+    pub(crate) hello: Vec<u8>,
+    /// As of the last wake-up.
+    pub(crate) now_ms: u64,
+    /// Lines of the access log that are still to be handed over.
+    pub(crate) log: Option<String>,
+    /// Connections that had more to do than their turn allowed.
+    pub(crate) again: Vec<Key>,
+    /// Connections that borrowed a pipe since the last look.
+    pub(crate) piped: Vec<Key>,
+}
+
+impl Context {
+    pub(crate) fn limits(&self) -> Limits {
+        self.live.table.limits
+    }
+
+    pub(crate) fn within_rate(&self, source: IpAddr) -> bool {
+        match self.limits().per_second_per_source {
+            Some(limit) => self.shared.rates.lock().admit(source, limit, self.now_ms),
+            None => true,
+        }
+    }
+
+    pub(crate) fn below(count: &AtomicU32, limit: Option<u32>) -> bool {
+        limit.is_none_or(|limit| count.load(Relaxed) <= limit)
+    }
+
+    /// Announces what can be read from now on.
+    pub(crate) fn watch(&self, fd: &OwnedFd, token: Token) -> io::Result<()> {
+        epoll::add(&self.epoll, fd, token.data(), READING)
+    }
+
+    /// Announces also when it can be written to: for a socket that is still connecting.
+    pub(crate) fn watch_connecting(&self, fd: &OwnedFd, token: Token) -> io::Result<()> {
+        epoll::add(&self.epoll, fd, token.data(), WRITING)
+    }
+
+    /// The socket was full: asks once for all to be told when it is not. Most sockets are never full, and asking from the start would
+    /// cost each of them an event.
+    pub(crate) fn watch_full(&self, side: &mut Side, token: Token) -> io::Result<()> {
+        if side.writable || side.room_announced {
+            return Ok(());
+        }
+        side.room_announced = true;
+        epoll::modify(&self.epoll, &side.fd, token.data(), WRITING)
+    }
+}

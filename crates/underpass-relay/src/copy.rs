@@ -1,0 +1,266 @@
+//! Bytes from one socket to the other, in one direction. Two of these make a connection.
+//!
+//! Small messages are read into the worker's one buffer and written at once: two system calls, no delay, and nothing is kept for a
+//! connection that is idle. When a read fills that buffer there is bulk, and the direction borrows a pipe: from then on the kernel moves
+//! whole network buffers (splice), until a move is small again. What the receiver does not take is held, and nothing more is read until
+//! it is gone: that is the backpressure.
+//!
+//! An end is passed on as it came: end of stream as a half-close, after everything before it; a failure is the caller's to pass on.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use crate::pipes::{Pipe, Pipes};
+
+/// The worker's buffer for reads. A read that fills it means bulk.
+pub(crate) const SCRATCH_BYTES: usize = 16 * 1024;
+/// What one move asks for; the pipe gives less when it is full.
+const MOVE_BYTES: usize = 1024 * 1024;
+/// A move below this is no bulk any more: copying is cheaper.
+const SMALL_MOVE: usize = 4 * 1024;
+/// After so much in one go, others get their turn.
+const TURN_BYTES: usize = 1024 * 1024;
+
+/// What the directions of a worker share.
+pub(crate) struct Tools {
+    pub(crate) scratch: Box<[u8]>,
+    pub(crate) pipes: Pipes,
+}
+
+impl Tools {
+    pub(crate) fn new() -> Self {
+        Self { scratch: vec![0; SCRATCH_BYTES].into(), pipes: Pipes::default() }
+    }
+}
+
+/// A socket, and what the kernel last said about it. Events come once per change, so what they said is remembered until a call
+/// disproves it.
+pub(crate) struct Side {
+    pub(crate) fd: OwnedFd,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// The peer ended its stream: a short read is then not the last one, the end is still to be read.
+    pub(crate) ending: bool,
+    /// Whether the kernel was asked to tell when it can be written to again.
+    pub(crate) room_announced: bool,
+}
+
+impl Side {
+    /// A connected socket: writing may be tried, reading after an event.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { fd, readable: false, writable: true, ending: false, room_announced: false }
+    }
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+pub(crate) struct Direction {
+    held: Held,
+    end: End,
+    /// What was read from the sender.
+    pub(crate) bytes: u64,
+}
+
+/// What was read and not yet written.
+#[derive(Default)]
+enum Held {
+    #[default]
+    Nothing,
+    Bytes {
+        buffer: Box<[u8]>,
+        written: usize,
+    },
+    /// The direction is in bulk; `full` bytes are in the pipe. After a small move, bulk is over once they are out.
+    Pipe {
+        pipe: Pipe,
+        full: usize,
+        small: bool,
+    },
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Open,
+    /// Read from the sender, not yet passed on.
+    Read,
+    Passed,
+}
+
+/// How far a pump came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pumped {
+    /// An event is needed to go on.
+    Waiting,
+    /// There is more to do; others go first.
+    Again,
+    /// The end was passed on; nothing will follow.
+    Finished,
+}
+
+/// Which socket of a direction failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    Sender(Errno),
+    Receiver(Errno),
+}
+
+impl Direction {
+    /// Takes bytes that were read elsewhere and not yet written; they go first.
+    pub(crate) fn hold(&mut self, bytes: &[u8]) {
+        self.held = Held::Bytes { buffer: bytes.into(), written: 0 };
+    }
+
+    pub(crate) fn has_pipe(&self) -> bool {
+        matches!(self.held, Held::Pipe { .. })
+    }
+
+    /// Moves what can be moved now.
+    pub(crate) fn pump(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<Pumped, Broken> {
+        if self.end == End::Passed {
+            return Ok(Pumped::Finished);
+        }
+        let turn = self.bytes + TURN_BYTES as u64;
+        loop {
+            if !self.flush(to)? {
+                return Ok(Pumped::Waiting);
+            }
+            if self.end == End::Read {
+                return self.pass_end(to, tools);
+            }
+            if !from.readable || !to.writable {
+                return Ok(Pumped::Waiting);
+            }
+            if self.bytes >= turn {
+                return Ok(Pumped::Again);
+            }
+            match self.held {
+                Held::Pipe { small: false, .. } => self.fill_pipe(from)?,
+                Held::Pipe { small: true, .. } => self.rest(&mut tools.pipes),
+                _ => self.read_and_write(from, to, tools)?,
+            }
+        }
+    }
+
+    /// Gives an empty pipe back; whoever has not moved anything for a while does not need it.
+    pub(crate) fn rest(&mut self, pipes: &mut Pipes) {
+        match std::mem::take(&mut self.held) {
+            Held::Pipe { pipe, full: 0, .. } => pipes.give_back(pipe),
+            held => self.held = held,
+        }
+    }
+
+    /// At the end of the connection, whatever is still held.
+    pub(crate) fn drop_into(self, pipes: &mut Pipes) {
+        match self.held {
+            Held::Pipe { pipe, full: 0, .. } => pipes.give_back(pipe),
+            Held::Pipe { pipe, .. } => pipes.discard(pipe),
+            Held::Nothing | Held::Bytes { .. } => {}
+        }
+    }
+
+    /// Writes what is held; true when nothing is left.
+    fn flush(&mut self, to: &mut Side) -> Result<bool, Broken> {
+        loop {
+            let (result, left) = match &mut self.held {
+                Held::Nothing | Held::Pipe { full: 0, .. } => return Ok(true),
+                _ if !to.writable => return Ok(false),
+                Held::Bytes { buffer, written } => (write(to, &buffer[*written..]), buffer.len() - *written),
+                Held::Pipe { pipe, full, .. } => (pipe.drain_to(&to.fd, *full), *full),
+            };
+            match result {
+                Ok(moved) => self.written(moved, left),
+                Err(Errno::AGAIN) => to.writable = false,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Broken::Receiver(errno)),
+            }
+        }
+    }
+
+    fn written(&mut self, moved: usize, left: usize) {
+        match &mut self.held {
+            Held::Bytes { .. } if moved == left => self.held = Held::Nothing,
+            Held::Bytes { written, .. } => *written += moved,
+            Held::Pipe { full, .. } => *full -= moved,
+            Held::Nothing => {}
+        }
+    }
+
+    fn read_and_write(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<(), Broken> {
+        let read = match recv(&from.fd, &mut *tools.scratch, RecvFlags::empty()) {
+            Ok((0, _)) => {
+                self.end = End::Read;
+                return Ok(());
+            }
+            Ok((read, _)) => read,
+            Err(errno) => return not_read(from, errno),
+        };
+        self.bytes += read as u64;
+        let bulk = read == tools.scratch.len();
+        if !bulk && !from.ending {
+            // Less than asked for: the socket is empty, and the next byte will be announced.
+            from.readable = false;
+        }
+        let bytes = &tools.scratch[..read];
+        let written = match write(to, bytes) {
+            Ok(written) => written,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => return Err(Broken::Receiver(errno)),
+        };
+        if written < read {
+            self.held = Held::Bytes { buffer: bytes[written..].into(), written: 0 };
+        } else if bulk && let Some(pipe) = tools.pipes.lend() {
+            self.held = Held::Pipe { pipe, full: 0, small: false };
+        }
+        Ok(())
+    }
+
+    /// Called with an empty pipe only, so that "try again" can only mean an empty socket.
+    fn fill_pipe(&mut self, from: &mut Side) -> Result<(), Broken> {
+        let Held::Pipe { pipe, full, small } = &mut self.held else { return Ok(()) };
+        match pipe.fill_from(&from.fd, MOVE_BYTES) {
+            Ok(0) => self.end = End::Read,
+            Ok(moved) => {
+                self.bytes += moved as u64;
+                *full = moved;
+                *small = moved < SMALL_MOVE;
+            }
+            Err(errno) => not_read(from, errno)?,
+        }
+        Ok(())
+    }
+
+    fn pass_end(&mut self, to: &mut Side, tools: &mut Tools) -> Result<Pumped, Broken> {
+        self.rest(&mut tools.pipes);
+        self.end = End::Passed;
+        match shutdown(&to.fd, Shutdown::Write) {
+            // Not connected any more: its own event tells.
+            Ok(()) | Err(Errno::NOTCONN) => Ok(Pumped::Finished),
+            Err(errno) => Err(Broken::Receiver(errno)),
+        }
+    }
+}
+
+/// Writes once; what did not fit says that the socket is full.
+pub(crate) fn write(to: &mut Side, bytes: &[u8]) -> Result<usize, Errno> {
+    let written = send(&to.fd, bytes, SendFlags::NOSIGNAL);
+    match written {
+        Ok(written) if written < bytes.len() => to.writable = false,
+        Err(Errno::AGAIN) => to.writable = false,
+        _ => {}
+    }
+    written
+}
+
+fn not_read(from: &mut Side, errno: Errno) -> Result<(), Broken> {
+    match errno {
+        Errno::AGAIN => {
+            from.readable = false;
+            Ok(())
+        }
+        Errno::INTR => Ok(()),
+        errno => Err(Broken::Sender(errno)),
+    }
+}

@@ -1,0 +1,111 @@
+//! The first bytes of a connection, and what they say. Pure: bytes in, finding out.
+
+use std::net::SocketAddr;
+
+use underpass_protocols::proxy_protocol::{self, Parsed};
+use underpass_protocols::{Inspected, MAX_HELLO, NormalName, Sni, inspect};
+use underpass_tables::{Listener, Opening};
+
+use crate::record::End;
+
+/// What a connection may send before it has to be decided.
+pub(crate) const MAX_OPENING: usize = MAX_HELLO + proxy_protocol::MAX_HEADER;
+
+/// What has been found so far.
+pub(crate) enum Finding {
+    /// Not decidable below so many bytes.
+    Incomplete {
+        need: usize,
+    },
+    Found(Found),
+    Refuse(End, &'static [u8]),
+}
+
+/// What the connection began with.
+pub(crate) struct Found {
+    /// The PROXY header: not part of what the endpoint gets.
+    pub(crate) skip: usize,
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
+    pub(crate) start: Start,
+}
+
+pub(crate) enum Start {
+    Named(NormalName),
+    Unnamed,
+    Plain,
+}
+
+impl Start {
+    pub(crate) fn opening(&self) -> Opening<'_> {
+        match self {
+            Self::Named(name) => Opening::Named(name),
+            Self::Unnamed => Opening::Unnamed,
+            Self::Plain => Opening::Plain,
+        }
+    }
+}
+
+/// A fatal alert, as a whole record. TLS 1.2 in the header is what every version writes there.
+const fn alert(description: u8) -> [u8; 7] {
+    [21, 3, 3, 0, 2, 2, description]
+}
+
+/// The client can tell from these that it was refused and why, where a closed connection says nothing.
+pub(crate) static UNRECOGNIZED_NAME: [u8; 7] = alert(112);
+static DECODE_ERROR: [u8; 7] = alert(50);
+static HTTP_ON_TLS_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+Content-Type: text/plain; charset=utf-8\r\n\
+Content-Length: 51\r\n\
+Connection: close\r\n\
+\r\n\
+This port speaks TLS: use https:// instead of http.\n";
+
+/// Looks at all bytes that have arrived.
+pub(crate) fn examine(bytes: &[u8], listener: &Listener, scratch: &mut Vec<u8>) -> Finding {
+    if !listener.proxy_header {
+        return examine_hello(bytes, listener, scratch);
+    }
+    match proxy_protocol::parse(bytes) {
+        Parsed::Incomplete { need } => Finding::Incomplete { need },
+        Parsed::Invalid(_) => Finding::Refuse(End::InvalidProxyHeader, &[]),
+        Parsed::Header(header) => match examine_hello(&bytes[header.len..], listener, scratch) {
+            Finding::Incomplete { need } => Finding::Incomplete { need: need + header.len },
+            Finding::Found(found) => Finding::Found(Found {
+                skip: header.len,
+                source: header.source(),
+                destination: header.destination(),
+                ..found
+            }),
+            refuse => refuse,
+        },
+    }
+}
+
+fn examine_hello(bytes: &[u8], listener: &Listener, scratch: &mut Vec<u8>) -> Finding {
+    let plain_is_carried = listener.rules.plain.is_some();
+    let start = match inspect(bytes, scratch) {
+        Inspected::Incomplete { need } => return Finding::Incomplete { need },
+        Inspected::Tls(hello) => match hello.sni {
+            Sni::Name(name) => Start::Named(name.normal()),
+            Sni::Absent | Sni::IpLiteral(_) => Start::Unnamed,
+        },
+        _ if plain_is_carried => Start::Plain,
+        Inspected::Http => return Finding::Refuse(End::PlainHttp, HTTP_ON_TLS_PORT),
+        Inspected::Other => Start::Plain,
+        Inspected::Invalid(_) => return Finding::Refuse(End::InvalidHello, &DECODE_ERROR),
+    };
+    Finding::Found(Found { skip: 0, source: None, destination: None, start })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_plain_http_is_as_long_as_it_says() {
+        let text = String::from_utf8_lossy(HTTP_ON_TLS_PORT);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{} bytes", body.len());
+    }
+}

@@ -1,0 +1,265 @@
+//! A table at work: its routes with their counters and the health of their endpoints. What has the same name in the next table keeps
+//! them.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use underpass_tables::{Balance, Listener, RelayTable, Route};
+
+use crate::stats::{ListenerStats, RouteStats};
+
+/// After so many failures in a row an endpoint is left out for a while.
+const EJECT_AFTER: u32 = 5;
+/// For how long, times how often it was left out already.
+const EJECT_MS: u64 = 30_000;
+const EJECT_AT_MOST_MS: u64 = 300_000;
+
+/// A table, with what its routes and listeners remember. Workers hold one each and swap it between two events.
+pub struct Live {
+    pub table: RelayTable,
+    /// As in the table.
+    pub routes: Vec<Arc<LiveRoute>>,
+    /// As in the table.
+    pub listeners: Vec<Arc<LiveListener>>,
+}
+
+pub struct LiveListener {
+    pub name: String,
+    pub address: SocketAddr,
+    pub stats: ListenerStats,
+}
+
+pub struct LiveRoute {
+    pub route: Arc<Route>,
+    pub stats: Arc<RouteStats>,
+    pub endpoints: Vec<Arc<Endpoint>>,
+    turn: AtomicU32,
+    /// A newer table does not have it, or means another target by it: its connections end after the drain time. Shared by all
+    /// generations that go on as each other, so that connections of the oldest hear of it too.
+    pub(crate) removed: Arc<AtomicBool>,
+}
+
+/// One place to dial, with what is known of it. States are what was seen, not what was hoped.
+pub struct Endpoint {
+    pub address: SocketAddr,
+    pub active: AtomicU32,
+    pub total: AtomicU64,
+    pub connect_failures: AtomicU64,
+    /// What active checks say; true as long as none said otherwise.
+    pub passes_checks: AtomicBool,
+    /// Whether a check has been made at all.
+    pub checked: AtomicBool,
+    failures_in_row: AtomicU32,
+    ejections: AtomicU32,
+    ejected_until_ms: AtomicU64,
+}
+
+impl Live {
+    /// Puts a table to work; `before` lends what still applies. Routes that end are marked.
+    pub fn new(table: RelayTable, before: Option<&Live>) -> Self {
+        let old: HashMap<&str, &Arc<LiveRoute>> =
+            before.iter().flat_map(|live| &live.routes).map(|live| (live.route.name.as_str(), live)).collect();
+        let routes: Vec<_> =
+            table.routes.iter().map(|route| LiveRoute::new(route, old.get(route.name.as_str()).copied())).collect();
+        mark_removed(&old, &table);
+        let listeners = table.listeners.iter().map(|listener| {
+            let same = |old: &&Arc<LiveListener>| old.name == listener.name && old.address == listener.address;
+            before.and_then(|live| live.listeners.iter().find(same)).cloned().unwrap_or_else(|| {
+                Arc::new(LiveListener {
+                    name: listener.name.clone(),
+                    address: listener.address,
+                    stats: ListenerStats::default(),
+                })
+            })
+        });
+        Self { listeners: listeners.collect(), routes, table }
+    }
+}
+
+impl Live {
+    /// What this table says about a listener that may come from an earlier one; None when it is gone.
+    pub(crate) fn listener(&self, live: &Arc<LiveListener>) -> Option<&Listener> {
+        let index = self.listeners.iter().position(|own| Arc::ptr_eq(own, live))?;
+        Some(&self.table.listeners[index])
+    }
+}
+
+fn mark_removed(old: &HashMap<&str, &Arc<LiveRoute>>, table: &RelayTable) {
+    let new: HashMap<&str, &Arc<Route>> = table.routes.iter().map(|route| (route.name.as_str(), route)).collect();
+    for (name, live) in old {
+        if !new.get(name).is_some_and(|newer| live.route.goes_on_as(newer)) {
+            live.removed.store(true, Relaxed);
+        }
+    }
+}
+
+impl LiveRoute {
+    fn new(route: &Arc<Route>, before: Option<&Arc<Self>>) -> Arc<Self> {
+        if let Some(before) = before.filter(|before| before.route == *route) {
+            return before.clone();
+        }
+        let old: HashMap<SocketAddr, &Arc<Endpoint>> = before
+            .iter()
+            .flat_map(|before| &before.endpoints)
+            .map(|endpoint| (endpoint.address, endpoint))
+            .collect();
+        let endpoint = |address: &SocketAddr| {
+            old.get(address).map_or_else(|| Arc::new(Endpoint::new(*address)), |endpoint| (*endpoint).clone())
+        };
+        Arc::new(Self {
+            endpoints: route.endpoints.iter().map(endpoint).collect(),
+            stats: before.map_or_else(Arc::default, |before| before.stats.clone()),
+            route: route.clone(),
+            turn: AtomicU32::new(0),
+            removed: before.filter(|before| before.route.goes_on_as(route)).map_or_else(Arc::default, |before| before.removed.clone()),
+        })
+    }
+
+    /// The endpoint to try next among those that `tried` does not have: usable ones first, in turn or by load. When none is usable, all
+    /// are tried: a wrong verdict must not make an outage of its own.
+    pub fn pick(&self, now_ms: u64, tried: &[u16]) -> Option<u16> {
+        let count = u16::try_from(self.endpoints.len()).unwrap_or(u16::MAX);
+        if count == 1 {
+            return if tried.is_empty() { Some(0) } else { None };
+        }
+        let start = self.turn.fetch_add(1, Relaxed);
+        let in_turn = (0..count).map(|step| u16::try_from((start.wrapping_add(u32::from(step))) % u32::from(count)).unwrap_or(0));
+        let untried = in_turn.filter(|index| !tried.contains(index));
+        let usable = untried.clone().filter(|index| self.endpoints[usize::from(*index)].usable(now_ms));
+        self.by_balance(usable).or_else(|| self.by_balance(untried))
+    }
+
+    fn by_balance(&self, mut candidates: impl Iterator<Item = u16>) -> Option<u16> {
+        match self.route.balance {
+            Balance::RoundRobin => candidates.next(),
+            Balance::LeastConnections => {
+                candidates.min_by_key(|index| self.endpoints[usize::from(*index)].active.load(Relaxed))
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            active: AtomicU32::new(0),
+            total: AtomicU64::new(0),
+            connect_failures: AtomicU64::new(0),
+            passes_checks: AtomicBool::new(true),
+            checked: AtomicBool::new(false),
+            failures_in_row: AtomicU32::new(0),
+            ejections: AtomicU32::new(0),
+            ejected_until_ms: AtomicU64::new(0),
+        }
+    }
+
+    pub fn usable(&self, now_ms: u64) -> bool {
+        self.passes_checks.load(Relaxed) && !self.ejected(now_ms)
+    }
+
+    pub fn ejected(&self, now_ms: u64) -> bool {
+        self.ejected_until_ms.load(Relaxed) > now_ms
+    }
+
+    pub(crate) fn connected(&self) {
+        self.total.fetch_add(1, Relaxed);
+        self.active.fetch_add(1, Relaxed);
+        if self.failures_in_row.load(Relaxed) != 0 {
+            self.failures_in_row.store(0, Relaxed);
+            self.ejections.store(0, Relaxed);
+        }
+    }
+
+    pub(crate) fn released(&self) {
+        self.active.fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn failed(&self, now_ms: u64) {
+        self.connect_failures.fetch_add(1, Relaxed);
+        let in_row = self.failures_in_row.fetch_add(1, Relaxed) + 1;
+        if in_row >= EJECT_AFTER && !self.ejected(now_ms) {
+            let times = u64::from(self.ejections.fetch_add(1, Relaxed) + 1);
+            self.ejected_until_ms.store(now_ms + (EJECT_MS * times).min(EJECT_AT_MOST_MS), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use std::time::Duration;
+
+    use super::*;
+
+    fn route(ports: &[u16], balance: Balance) -> Arc<Route> {
+        Arc::new(Route {
+            name: "r".into(),
+            target: "ns/svc:443".into(),
+            endpoints: ports.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect(),
+            balance,
+            connect_timeout: Duration::from_secs(1),
+            connect_attempts: 3,
+            idle_timeout: None,
+            max_connections: None,
+            proxy_header: None,
+            sources: Vec::new(),
+            health_check: None,
+        })
+    }
+
+    fn live(ports: &[u16], balance: Balance, before: Option<&Live>) -> Live {
+        Live::new(RelayTable { routes: vec![route(ports, balance)], ..RelayTable::default() }, before)
+    }
+
+    #[test]
+    fn endpoints_take_turns_and_none_is_tried_twice() {
+        let live = live(&[1, 2, 3], Balance::RoundRobin, None);
+        let route = &live.routes[0];
+        let firsts: Vec<_> = (0..6).map(|_| route.pick(0, &[]).unwrap()).collect();
+        assert_eq!(firsts, [0, 1, 2, 0, 1, 2]);
+        let mut tried = Vec::new();
+        while let Some(index) = route.pick(0, &tried) {
+            tried.push(index);
+        }
+        tried.sort_unstable();
+        assert_eq!(tried, [0, 1, 2]);
+    }
+
+    #[test]
+    fn the_least_loaded_is_picked() {
+        let live = live(&[1, 2, 3], Balance::LeastConnections, None);
+        let route = &live.routes[0];
+        route.endpoints[0].connected();
+        route.endpoints[2].connected();
+        assert_eq!(route.pick(0, &[]), Some(1));
+    }
+
+    #[test]
+    fn an_endpoint_that_fails_is_left_out_for_a_while_but_not_when_it_is_the_last() {
+        let live = live(&[1, 2], Balance::RoundRobin, None);
+        let route = &live.routes[0];
+        for _ in 0..EJECT_AFTER {
+            route.endpoints[0].failed(1000);
+        }
+        assert!((0..4).all(|_| route.pick(1001, &[]) == Some(1)));
+        assert!((0..4).any(|_| route.pick(1001 + EJECT_MS, &[]) == Some(0)));
+        assert_eq!(route.pick(1001, &[1]), Some(0));
+    }
+
+    #[test]
+    fn the_next_table_keeps_what_stays_and_marks_what_goes() {
+        let first = live(&[1, 2], Balance::RoundRobin, None);
+        first.routes[0].endpoints[1].connected();
+        let second = live(&[2, 3], Balance::RoundRobin, Some(&first));
+        assert!(!first.routes[0].removed.load(Relaxed));
+        assert_eq!(second.routes[0].endpoints[0].active.load(Relaxed), 1);
+        assert!(Arc::ptr_eq(&first.routes[0].stats, &second.routes[0].stats));
+        let _third = Live::new(RelayTable::default(), Some(&second));
+        assert!(second.routes[0].removed.load(Relaxed));
+        assert!(first.routes[0].removed.load(Relaxed), "connections of the first table are meant too");
+    }
+}

@@ -1,0 +1,223 @@
+//! What becomes of one connection, told once: the access log line and the metrics come from here and nowhere else.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use underpass_tables::{Refusal, Rule};
+
+use crate::live::{Endpoint, LiveListener, LiveRoute};
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Both ends were passed on.
+    Closed,
+    ClientReset,
+    UpstreamReset,
+    IdleTimeout,
+    /// Its route was removed, or the process ends, and the drain time was over.
+    Drained,
+    /// The client left before a decision or before an endpoint answered.
+    ClientLeft,
+    /// No hello, or no whole one, in time.
+    HelloTimeout,
+    InvalidHello,
+    InvalidProxyHeader,
+    /// Answered with a 400.
+    PlainHttp,
+    UnknownName,
+    NoName,
+    NotTls,
+    SourceNotAllowed,
+    /// A limit of all listeners together.
+    TooManyConnections,
+    TooManyFromSource,
+    TooManyHalfOpen,
+    /// The route's own limit.
+    RouteFull,
+    NoEndpoints,
+    ConnectFailed,
+    ConnectTimeout,
+}
+
+impl End {
+    pub const ALL: [Self; 21] = [
+        Self::Closed,
+        Self::ClientReset,
+        Self::UpstreamReset,
+        Self::IdleTimeout,
+        Self::Drained,
+        Self::ClientLeft,
+        Self::HelloTimeout,
+        Self::InvalidHello,
+        Self::InvalidProxyHeader,
+        Self::PlainHttp,
+        Self::UnknownName,
+        Self::NoName,
+        Self::NotTls,
+        Self::SourceNotAllowed,
+        Self::TooManyConnections,
+        Self::TooManyFromSource,
+        Self::TooManyHalfOpen,
+        Self::RouteFull,
+        Self::NoEndpoints,
+        Self::ConnectFailed,
+        Self::ConnectTimeout,
+    ];
+
+    /// As metrics and the access log call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::ClientReset => "client_reset",
+            Self::UpstreamReset => "upstream_reset",
+            Self::IdleTimeout => "idle_timeout",
+            Self::Drained => "drained",
+            Self::ClientLeft => "client_left",
+            Self::HelloTimeout => "hello_timeout",
+            Self::InvalidHello => "invalid_hello",
+            Self::InvalidProxyHeader => "invalid_proxy_header",
+            Self::PlainHttp => "plain_http",
+            Self::UnknownName => "unknown_name",
+            Self::NoName => "no_name",
+            Self::NotTls => "not_tls",
+            Self::SourceNotAllowed => "source_not_allowed",
+            Self::TooManyConnections => "too_many_connections",
+            Self::TooManyFromSource => "too_many_from_source",
+            Self::TooManyHalfOpen => "too_many_half_open",
+            Self::RouteFull => "route_full",
+            Self::NoEndpoints => "no_endpoints",
+            Self::ConnectFailed => "connect_failed",
+            Self::ConnectTimeout => "connect_timeout",
+        }
+    }
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::UnknownName => Self::UnknownName,
+            Refusal::NoName => Self::NoName,
+            Refusal::NotTls => Self::NotTls,
+            Refusal::SourceNotAllowed => Self::SourceNotAllowed,
+        }
+    }
+}
+
+/// One connection, from accept to end.
+pub(crate) struct Record {
+    listener: Arc<LiveListener>,
+    /// Of the socket, or as a PROXY header told.
+    pub(crate) source: SocketAddr,
+    pub(crate) chosen: Option<Chosen>,
+    /// As asked for, for the access log only.
+    pub(crate) server_name: Option<Box<str>>,
+    started_ms: u64,
+}
+
+/// Where a connection goes.
+pub(crate) struct Chosen {
+    pub(crate) route: Arc<LiveRoute>,
+    pub(crate) rule: Rule,
+    /// Once connected.
+    endpoint: Option<u16>,
+}
+
+/// What the directions carried.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Carried {
+    pub(crate) up: u64,
+    pub(crate) down: u64,
+}
+
+impl Record {
+    pub(crate) fn begin(listener: &Arc<LiveListener>, source: SocketAddr, now_ms: u64) -> Self {
+        listener.stats.total.fetch_add(1, Relaxed);
+        listener.stats.active.fetch_add(1, Relaxed);
+        Self { listener: listener.clone(), source, chosen: None, server_name: None, started_ms: now_ms }
+    }
+
+    pub(crate) fn listener(&self) -> &Arc<LiveListener> {
+        &self.listener
+    }
+
+    pub(crate) fn started_ms(&self) -> u64 {
+        self.started_ms
+    }
+
+    pub(crate) fn decided(&mut self, route: Arc<LiveRoute>, rule: Rule, now_ms: u64) {
+        self.listener.stats.opening.observe(now_ms - self.started_ms);
+        route.stats.active.fetch_add(1, Relaxed);
+        route.stats.total.fetch_add(1, Relaxed);
+        self.chosen = Some(Chosen { route, rule, endpoint: None });
+    }
+
+    pub(crate) fn connected(&mut self, endpoint: u16, since_ms: u64, now_ms: u64) {
+        if let Some(chosen) = &mut self.chosen {
+            chosen.endpoint = Some(endpoint);
+            chosen.route.stats.connecting.observe(now_ms - since_ms);
+            chosen.route.endpoints[usize::from(endpoint)].connected();
+        }
+    }
+
+    /// Counts the end, and writes its line when there is a log.
+    pub(crate) fn finish(self, end: End, carried: Carried, now_ms: u64, log: Option<&mut String>) {
+        self.listener.stats.ended(end);
+        let age = now_ms - self.started_ms;
+        if let Some(chosen) = &self.chosen {
+            let stats = &chosen.route.stats;
+            stats.active.fetch_sub(1, Relaxed);
+            stats.bytes_sent.fetch_add(carried.up, Relaxed);
+            stats.bytes_received.fetch_add(carried.down, Relaxed);
+            stats.lifetime.observe(age);
+            if let Some(endpoint) = chosen.endpoint() {
+                endpoint.released();
+            }
+        }
+        if let Some(log) = log {
+            self.write_line(end, carried, age, log);
+        }
+    }
+
+    fn write_line(&self, end: End, carried: Carried, age: u64, log: &mut String) {
+        let chosen = self.chosen.as_ref();
+        // Names and routes were checked to be plain: nothing in a line needs escaping. Writing to a String cannot fail.
+        let _ = write!(log, "{{\"time\":\"{:.3}\",\"listener\":\"{}\"", jiff::Timestamp::now(), self.listener.name);
+        let _ = write!(log, ",\"client\":\"{}\"", self.source);
+        if let Some(name) = &self.server_name {
+            let _ = write!(log, ",\"server_name\":\"{name}\"");
+        }
+        if let Some(chosen) = chosen {
+            let _ = write!(log, ",\"route\":\"{}\",\"rule\":\"{}\"", chosen.route.route.name, chosen.rule.as_str());
+        }
+        if let Some(endpoint) = chosen.and_then(Chosen::endpoint) {
+            let _ = write!(log, ",\"endpoint\":\"{}\"", endpoint.address);
+        }
+        let Carried { up, down } = carried;
+        let _ = writeln!(
+            log,
+            ",\"bytes_sent\":{up},\"bytes_received\":{down},\"duration_ms\":{age},\"end\":\"{}\"}}",
+            end.as_str()
+        );
+    }
+}
+
+impl Chosen {
+    fn endpoint(&self) -> Option<&Arc<Endpoint>> {
+        self.endpoint.map(|index| &self.route.endpoints[usize::from(index)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_counted_where_they_belong() {
+        for (index, end) in End::ALL.into_iter().enumerate() {
+            assert_eq!(end as usize, index, "{end:?}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! One worker: a thread, its sockets, its connections, and the only loop that there is.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::{self, Errno};
+use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+
+use crate::connection::{Connection, Fate};
+use crate::context::{Context, Shared};
+use crate::copy::Tools;
+use crate::live::{Live, LiveListener};
+use crate::record::{Carried, End, Record};
+use crate::slab::{Key, Slab};
+use crate::token::Token;
+use crate::wheel::Wheel;
+
+/// Events taken from the kernel at once.
+const EVENTS: usize = 256;
+/// Connections accepted in a row before those that exist get their turn.
+const ACCEPTS: usize = 64;
+/// How long accepting pauses when the process is out of descriptors: they come back only when connections end.
+const PAUSE_MS: u64 = 100;
+/// How often borrowed pipes are looked at.
+const SWEEP_MS: u64 = 1000;
+const MAILBOX: u32 = u32::MAX;
+
+/// What a worker is told.
+pub(crate) enum Order {
+    /// A new table, and what to listen on from now on, in its order: sockets for listeners that are new, None for those that stay.
+    Swap { live: Arc<Live>, sockets: Vec<Option<OwnedFd>> },
+    /// Accept nothing more; what exists may go on for so long.
+    Drain(Duration),
+}
+
+/// How a worker is reached.
+pub(crate) struct Mailbox {
+    orders: Mutex<Vec<Order>>,
+    bell: OwnedFd,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { orders: Mutex::default(), bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    pub(crate) fn send(&self, order: Order) {
+        self.orders.lock().push(order);
+        // Full only when it has rung 2^64 times without being heard.
+        let _ = io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+pub(crate) struct Worker {
+    ctx: Context,
+    connections: Slab<Connection>,
+    /// By the number under which epoll knows them.
+    doors: Vec<Option<Door>>,
+    mailbox: Arc<Mailbox>,
+    log: Option<Sender<String>>,
+    /// When accepting goes on, after a pause.
+    paused_until_ms: Option<u64>,
+    swept_ms: u64,
+    draining: bool,
+}
+
+/// A socket to accept from.
+struct Door {
+    listener: Arc<LiveListener>,
+    socket: OwnedFd,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        live: Arc<Live>,
+        mailbox: Arc<Mailbox>,
+        log: Option<Sender<String>>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &mailbox.bell, Token::Fixed(MAILBOX).data(), epoll::EventFlags::IN)?;
+        let ctx = Context {
+            now_ms: shared.now_ms(),
+            shared,
+            live,
+            epoll,
+            wheel: Wheel::new(),
+            tools: Tools::new(),
+            hello: Vec::new(),
+            log: log.as_ref().map(|_| String::new()),
+            again: Vec::new(),
+            piped: Vec::new(),
+        };
+        let connections = Slab::new();
+        Ok(Self { ctx, connections, doors: Vec::new(), mailbox, log, paused_until_ms: None, swept_ms: 0, draining: false })
+    }
+
+    /// Runs until it was told to drain and the last connection has ended.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut expired = Vec::new();
+        while !(self.draining && self.connections.len() == 0) {
+            self.wait(&mut events);
+            for event in events.drain(..) {
+                self.on_event(Token::from_data(event.data), event.flags);
+            }
+            self.ctx.wheel.expire(self.ctx.now_ms, &mut expired);
+            for index in expired.drain(..) {
+                if let Some(key) = self.connections.key_at(index) {
+                    self.with(key, |connection, ctx| connection.on_deadline(key, ctx));
+                }
+            }
+            self.go_on();
+            self.housekeep();
+        }
+        self.hand_over_log();
+    }
+
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) {
+        let timeout = if self.ctx.again.is_empty() { self.sleep_ms() } else { Some(0) };
+        let timeout = timeout.map(|ms| Timespec {
+            tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ms % 1000 * 1_000_000).unwrap_or(0),
+        });
+        // Interrupted: nothing happened, and the loop comes round again.
+        let _ = epoll::wait(&self.ctx.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref());
+        self.ctx.now_ms = self.ctx.shared.now_ms();
+    }
+
+    fn sleep_ms(&self) -> Option<u64> {
+        let now = self.ctx.now_ms;
+        let pause = self.paused_until_ms.map(|until| until.saturating_sub(now).max(1));
+        let sweep = (!self.ctx.piped.is_empty()).then_some(SWEEP_MS);
+        [self.ctx.wheel.wait_ms(now), pause, sweep].into_iter().flatten().min()
+    }
+
+    fn on_event(&mut self, token: Token, flags: epoll::EventFlags) {
+        match token {
+            Token::Client(key) => self.with(key, |connection, ctx| connection.on_client(key, flags, ctx)),
+            Token::Upstream(key) => self.with(key, |connection, ctx| connection.on_upstream(key, flags, false, ctx)),
+            Token::Rival(key) => self.with(key, |connection, ctx| connection.on_upstream(key, flags, true, ctx)),
+            Token::Fixed(MAILBOX) => self.read_mail(),
+            Token::Fixed(door) => self.accept(door as usize),
+        }
+    }
+
+    fn with(&mut self, key: Key, act: impl FnOnce(&mut Connection, &mut Context) -> Fate) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if let Fate::Gone(end) = act(connection, &mut self.ctx) {
+            self.remove(key, end);
+        }
+    }
+
+    fn remove(&mut self, key: Key, end: End) {
+        if let Some(connection) = self.connections.remove(key) {
+            self.ctx.wheel.clear(key.index);
+            connection.finish(end, &mut self.ctx);
+            self.ctx.shared.connections.fetch_sub(1, Relaxed);
+        }
+    }
+
+    // Accepting
+
+    fn accept(&mut self, door: usize) {
+        for _ in 0..ACCEPTS {
+            let Some(Some(Door { listener, socket })) = self.doors.get(door) else { return };
+            match acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok((client, source)) => {
+                    let listener = listener.clone();
+                    self.admit(client, source, &listener);
+                }
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return self.pause(),
+                // Ended while it waited to be accepted.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn admit(&mut self, client: OwnedFd, source: Option<SocketAddrAny>, listener: &Arc<LiveListener>) {
+        let Some(source) = source.and_then(|source| SocketAddr::try_from(source).ok()) else { return };
+        let ctx = &mut self.ctx;
+        let record = Record::begin(listener, source, ctx.now_ms);
+        ctx.shared.connections.fetch_add(1, Relaxed);
+        ctx.shared.half_open.fetch_add(1, Relaxed);
+        if let Some(end) = over_limit(ctx, source) {
+            ctx.shared.connections.fetch_sub(1, Relaxed);
+            ctx.shared.half_open.fetch_sub(1, Relaxed);
+            return record.finish(end, Carried::default(), ctx.now_ms, ctx.log.as_mut());
+        }
+        let key = self.connections.insert(Connection::new(client, record, ctx.now_ms));
+        self.with(key, |connection, ctx| connection.begin(key, ctx));
+    }
+
+    /// Out of descriptors: leaves the waiting ones in the kernel's queue for a moment instead of asking for them again and again.
+    fn pause(&mut self) {
+        if self.paused_until_ms.is_none() {
+            tracing::warn!("out of file descriptors: accepting pauses; raise the limit (ulimit -n)");
+            self.watch_doors(false);
+        }
+        self.paused_until_ms = Some(self.ctx.now_ms + PAUSE_MS);
+    }
+
+    fn watch_doors(&self, watch: bool) {
+        let flags = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        for (index, door) in (0..).zip(&self.doors) {
+            if let Some(door) = door {
+                // Known to epoll since it was opened.
+                let _ = epoll::modify(&self.ctx.epoll, &door.socket, Token::Fixed(index).data(), flags);
+            }
+        }
+    }
+
+    // Orders
+
+    fn read_mail(&mut self) {
+        let mut count = [0; 8];
+        let _ = io::read(&self.mailbox.bell, &mut count);
+        let orders = std::mem::take(&mut *self.mailbox.orders.lock());
+        for order in orders {
+            match order {
+                Order::Swap { live, sockets } => self.swap(live, sockets),
+                Order::Drain(time) => self.drain(time),
+            }
+        }
+    }
+
+    fn swap(&mut self, live: Arc<Live>, sockets: Vec<Option<OwnedFd>>) {
+        let old = std::mem::take(&mut self.doors);
+        let stays = |door: &Door| live.listeners.iter().any(|listener| Arc::ptr_eq(listener, &door.listener));
+        self.ctx.live = live.clone();
+        for (index, door) in old.into_iter().enumerate() {
+            let Some(door) = door else { continue };
+            if stays(&door) {
+                self.doors.resize_with(index.max(self.doors.len()), || None);
+                self.doors.push(Some(door));
+            } else {
+                self.accept_rest(door);
+            }
+        }
+        for (listener, socket) in live.listeners.iter().zip(sockets) {
+            if let Some(socket) = socket {
+                self.open_door(Door { listener: listener.clone(), socket });
+            }
+        }
+        for key in self.connections.keys() {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.on_table(key, &mut self.ctx);
+            }
+        }
+    }
+
+    fn open_door(&mut self, door: Door) {
+        let index = self.doors.iter().position(Option::is_none).unwrap_or(self.doors.len());
+        let token = Token::Fixed(u32::try_from(index).unwrap_or(MAILBOX - 1));
+        if let Err(errno) = epoll::add(&self.ctx.epoll, &door.socket, token.data(), epoll::EventFlags::IN) {
+            tracing::error!(listener = door.listener.name, %errno, "a listener cannot be watched");
+            return;
+        }
+        if index == self.doors.len() {
+            self.doors.push(None);
+        }
+        self.doors[index] = Some(door);
+    }
+
+    /// Whoever had connected before the door closed is still let in.
+    fn accept_rest(&mut self, door: Door) {
+        let listener = door.listener.clone();
+        while let Ok((client, source)) = acceptfrom_with(&door.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            self.admit(client, source, &listener);
+        }
+    }
+
+    fn drain(&mut self, time: Duration) {
+        self.draining = true;
+        for door in std::mem::take(&mut self.doors).into_iter().flatten() {
+            self.accept_rest(door);
+        }
+        for key in self.connections.keys() {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.end_within(key, time, &mut self.ctx);
+            }
+        }
+    }
+
+    // Between two waits
+
+    fn go_on(&mut self) {
+        for key in std::mem::take(&mut self.ctx.again) {
+            self.with(key, |connection, ctx| connection.again(key, ctx));
+        }
+    }
+
+    fn housekeep(&mut self) {
+        let now = self.ctx.now_ms;
+        if self.paused_until_ms.is_some_and(|until| now >= until) {
+            self.paused_until_ms = None;
+            self.watch_doors(true);
+        }
+        if !self.ctx.piped.is_empty() && now - self.swept_ms >= SWEEP_MS {
+            self.swept_ms = now;
+            let mut piped = std::mem::take(&mut self.ctx.piped);
+            piped.retain(|key| self.connections.get_mut(*key).is_some_and(|connection| connection.rest(&mut self.ctx)));
+            self.ctx.piped.append(&mut piped);
+        }
+        self.hand_over_log();
+    }
+
+    /// Writing a line may wait for whoever reads the log; a worker must not.
+    fn hand_over_log(&mut self) {
+        if let (Some(lines), Some(log)) = (&mut self.ctx.log, &self.log)
+            && !lines.is_empty()
+        {
+            let _ = log.send(std::mem::take(lines));
+        }
+    }
+}
+
+fn over_limit(ctx: &Context, source: SocketAddr) -> Option<End> {
+    let limits = ctx.limits();
+    if !Context::below(&ctx.shared.connections, limits.connections) {
+        Some(End::TooManyConnections)
+    } else if !Context::below(&ctx.shared.half_open, limits.half_open) {
+        Some(End::TooManyHalfOpen)
+    } else if !ctx.within_rate(source.ip()) {
+        Some(End::TooManyFromSource)
+    } else {
+        None
+    }
+}
