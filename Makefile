@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lint conformance bench-apiserver setup
+.PHONY: help demo test lint conformance fuzz bench-apiserver setup
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -24,6 +24,9 @@ lint: setup ## formatting, clippy with warnings denied, dependencies
 conformance: setup ## Kubernetes' own end-to-end tests against the embedded API server
 	$(CARGO) build --locked --profile bench-fast
 	./conformance/run
+
+fuzz: setup ## every parser of what strangers send, a minute each (needs a nightly compiler)
+	./fuzz/run
 
 bench-apiserver: setup ## the embedded API server beside kube-apiserver and etcd
 	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed

@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("underpass-schema", &[]),
     ("underpass-merge", &["underpass-schema"]),
     ("underpass-builtins", &["underpass-schema"]),
+    ("underpass-protocols", &[]),
     ("underpass-store", &[]),
     ("underpass-resources", &[]),
     ("underpass-plan", &["underpass-resources"]),
@@ -26,8 +27,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Decisions are made here, so nothing here may wait, connect or look at a clock of its own.
-const PURE: &[&str] =
-    &["underpass-schema", "underpass-merge", "underpass-builtins", "underpass-resources", "underpass-plan"];
+const PURE: &[&str] = &[
+    "underpass-schema",
+    "underpass-merge",
+    "underpass-builtins",
+    "underpass-resources",
+    "underpass-plan",
+    "underpass-protocols",
+];
 
 /// What would let a pure crate do I/O.
 const IMPURE: &[&str] = &["tokio", "hyper", "socket2", "mio", "kube-client", "kube-runtime", "rustls"];
