@@ -128,12 +128,12 @@ fn hellos_of_up_to_64_kib_are_read() {
         let list = [padding(padding_of / 2), padding(padding_of - padding_of / 2), server_name(b"big.test")];
         records_of(&message(&list), 1 << 14)
     };
-    let bare = fill(0).len();
-    let headers = 4 * 5 - 5; // one record has been counted
-    let longest = fill(MAX_HELLO - bare - headers - 5);
-    assert_eq!(longest.len(), MAX_HELLO - 5);
+    let room = MAX_HELLO - fill(0).len() - 3 * 5; // four records, of which one has been counted
+    let longest = fill(room);
+    assert_eq!(longest.len(), MAX_HELLO);
     assert_eq!(name_in(&longest), "big.test");
     invariants::client_hello(&longest);
+    assert_eq!(refusal_of(&fill(room + 1)), HelloError::TooLong);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn empty_records_are_borne_up_to_a_bound() {
 }
 
 #[test]
-fn what_is_needed_halves_the_way_at_least() {
+fn waiting_for_what_is_needed_takes_few_questions() {
     let bytes = records_of(&message(&[padding(9_000)]), 1);
     let (mut arrived, mut asked) = (0, 0);
     while let Inspected::Incomplete { need } = inspect(&bytes[..arrived], &mut Vec::new()) {
