@@ -208,6 +208,7 @@ mod tests {
             proxy_header: None,
             sources: Vec::new(),
             health_check: None,
+            trouble: None,
         })
     }
 

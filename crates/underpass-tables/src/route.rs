@@ -29,6 +29,8 @@ pub struct Route {
     /// Who may connect. Empty: everybody.
     pub sources: Vec<IpNet>,
     pub health_check: Option<HealthCheck>,
+    /// Why there are no endpoints, where that is known.
+    pub trouble: Option<String>,
 }
 
 /// How the endpoint of a connection is chosen.
