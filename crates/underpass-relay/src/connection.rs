@@ -437,12 +437,12 @@ impl Connection {
         let Some(upstream) = &mut self.upstream else { return Fate::Gone(End::ClientLeft) };
         match which {
             Which::Client => {
-                while self.up.pump(&mut self.client, upstream, &mut ctx.tools) == Ok(Pumped::Again) {}
+                self.up.salvage(&mut self.client, upstream, &mut ctx.tools);
                 reset(upstream);
                 Fate::Gone(End::ClientReset)
             }
             Which::Upstream => {
-                while self.down.pump(upstream, &mut self.client, &mut ctx.tools) == Ok(Pumped::Again) {}
+                self.down.salvage(upstream, &mut self.client, &mut ctx.tools);
                 reset(&self.client);
                 Fate::Gone(End::UpstreamReset)
             }

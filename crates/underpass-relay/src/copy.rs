@@ -117,18 +117,27 @@ impl Direction {
         matches!(self.held, Held::Pipe { .. })
     }
 
-    /// Moves what can be moved now.
+    /// Moves what can be moved now, and passes the end on when it is reached.
     pub(crate) fn pump(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<Pumped, Broken> {
-        if self.end == End::Passed {
-            return Ok(Pumped::Finished);
+        match self.advance(from, to, tools)? {
+            Pumped::Finished if self.end == End::Read => self.pass_end(to, tools),
+            pumped => Ok(pumped),
         }
+    }
+
+    /// The sender has failed. What it had sent before still goes out, as far as it is taken at once; its end is no end.
+    pub(crate) fn salvage(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) {
+        while self.advance(from, to, tools) == Ok(Pumped::Again) {}
+    }
+
+    fn advance(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<Pumped, Broken> {
         let turn = self.bytes + TURN_BYTES as u64;
         loop {
             if !self.flush(to)? {
                 return Ok(Pumped::Waiting);
             }
-            if self.end == End::Read {
-                return self.pass_end(to, tools);
+            if self.end != End::Open {
+                return Ok(Pumped::Finished);
             }
             if !from.readable || !to.writable {
                 return Ok(Pumped::Waiting);

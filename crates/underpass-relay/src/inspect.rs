@@ -56,7 +56,7 @@ pub(crate) static UNRECOGNIZED_NAME: [u8; 7] = alert(112);
 static DECODE_ERROR: [u8; 7] = alert(50);
 static HTTP_ON_TLS_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 Content-Type: text/plain; charset=utf-8\r\n\
-Content-Length: 51\r\n\
+Content-Length: 52\r\n\
 Connection: close\r\n\
 \r\n\
 This port speaks TLS: use https:// instead of http.\n";

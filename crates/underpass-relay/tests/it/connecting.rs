@@ -1,0 +1,96 @@
+//! From a route to an endpoint.
+
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use underpass_relay::End;
+use underpass_tables::Balance;
+
+use crate::rig::{Rig, accept, echo_server, hello, is_reset, listener, nobody, read_exactly, route, table};
+
+#[test]
+fn a_dead_endpoint_is_passed_over() {
+    let rig = Rig::start(table(vec![route("a", &[nobody(), echo_server()])]));
+    for _ in 0..10 {
+        let mut client = rig.ask("a.example.com");
+        read_exactly(&mut client, hello("a.example.com").len());
+    }
+    let live = rig.relay.live();
+    assert!(live.routes[0].endpoints[0].connect_failures.load(Relaxed) >= 5);
+    assert!(live.routes[0].endpoints[0].ejected(rig.relay.now_ms()), "five failures in a row leave it out");
+}
+
+#[test]
+fn when_nobody_answers_the_client_is_reset_and_it_is_counted() {
+    let rig = Rig::start(table(vec![route("a", &[nobody(), nobody()]), route("b", &[])]));
+    assert!(is_reset(&mut rig.ask("a.example.com")));
+    rig.wait_for(End::ConnectFailed, 1);
+    assert!(is_reset(&mut rig.ask("b.example.com")));
+    rig.wait_for(End::NoEndpoints, 1);
+}
+
+/// An address that never answers: a listener whose queue is full drops what comes.
+fn stalled() -> (std::net::TcpListener, Vec<std::net::TcpStream>, std::net::SocketAddr) {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
+    rustix::net::listen(&socket, 0).unwrap();
+    let listener = std::net::TcpListener::from(socket);
+    let address = listener.local_addr().unwrap();
+    let mut fill = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        fill.push(stream);
+    }
+    (listener, fill, address)
+}
+
+#[test]
+fn the_next_endpoint_gets_its_chance_before_the_first_has_timed_out() {
+    let (_listener, _fill, stalled) = stalled();
+    let rig = Rig::start(table(vec![route("a", &[stalled, echo_server()])]));
+    let begun = Instant::now();
+    for _ in 0..2 {
+        let mut client = rig.ask("a.example.com");
+        read_exactly(&mut client, hello("a.example.com").len());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "the time-out of the first endpoint is 5 s");
+}
+
+#[test]
+fn an_endpoint_that_never_answers_times_out() {
+    let (_listener, _fill, stalled) = stalled();
+    let mut slow = route("a", &[stalled]);
+    slow.connect_timeout = Duration::from_millis(300);
+    let rig = Rig::start(table(vec![slow]));
+    assert!(is_reset(&mut rig.ask("a.example.com")));
+    rig.wait_for(End::ConnectTimeout, 1);
+    assert_eq!(rig.relay.live().routes[0].stats.connect_timeouts.load(Relaxed), 1);
+}
+
+#[test]
+fn the_least_loaded_endpoint_is_chosen() {
+    let (first, first_address) = listener();
+    let (second, second_address) = listener();
+    let mut balanced = route("a", &[first_address, second_address]);
+    balanced.balance = Balance::LeastConnections;
+    let rig = Rig::start(table(vec![balanced]));
+    let streams: Vec<_> = (0..4).map(|_| rig.ask("a.example.com")).collect();
+    for server in [&first, &first, &second, &second] {
+        read_exactly(&mut accept(server), 1);
+    }
+    drop(streams);
+}
+
+#[test]
+fn a_route_takes_no_more_than_it_may() {
+    let mut narrow = route("a", &[echo_server()]);
+    narrow.max_connections = Some(2);
+    let rig = Rig::start(table(vec![narrow]));
+    let mut held: Vec<_> = (0..2).map(|_| rig.ask("a.example.com")).collect();
+    for client in &mut held {
+        read_exactly(client, hello("a.example.com").len());
+    }
+    let mut third = rig.connect();
+    third.write_all(&hello("a.example.com")).unwrap();
+    rig.wait_for(End::RouteFull, 1);
+}

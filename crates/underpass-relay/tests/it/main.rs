@@ -1,0 +1,9 @@
+//! The engine on real sockets.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod carrying;
+mod connecting;
+mod opening;
+mod rig;
+mod tables;

@@ -1,0 +1,142 @@
+//! What a connection says first, and what is made of it.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+use underpass_relay::End;
+use underpass_tables::{ProxyHeader, Rule, RouteId, Unnamed};
+
+use crate::rig::{
+    Rig, accept, echo_server, hello, listener, plain_table, read_exactly, read_to_end, route, table,
+};
+
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+#[test]
+fn a_hello_may_come_byte_by_byte() {
+    let rig = Rig::start(table(vec![route("a", &[echo_server()])]));
+    let mut client = rig.connect();
+    client.set_nodelay(true).unwrap();
+    let sent = hello("a.example.com");
+    for byte in &sent {
+        client.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(read_exactly(&mut client, sent.len()), sent);
+}
+
+#[test]
+fn names_are_compared_without_case_and_an_unknown_one_is_told_so() {
+    let rig = Rig::start(table(vec![route("a", &[echo_server()])]));
+    let mut client = rig.ask("A.Example.COM");
+    read_exactly(&mut client, hello("A.Example.COM").len());
+    let mut client = rig.ask("b.example.com");
+    assert_eq!(read_to_end(&mut client), UNRECOGNIZED_NAME);
+    drop(client);
+    rig.wait_for(End::UnknownName, 1);
+}
+
+#[test]
+fn without_a_name_only_the_default_is_used() {
+    let mut with_default = table(vec![route("a", &[echo_server()])]);
+    let no_name = {
+        let mut bytes = hello("");
+        // The extension block is cut off: a hello without extensions.
+        let end = bytes.len() - (2 + 4 + 2 + 3);
+        bytes.truncate(end);
+        let record = u16::try_from(bytes.len() - 5).unwrap().to_be_bytes();
+        let message = u16::try_from(bytes.len() - 9).unwrap().to_be_bytes();
+        bytes[3..5].copy_from_slice(&record);
+        bytes[7..9].copy_from_slice(&message);
+        bytes
+    };
+    let rig = Rig::start(with_default.clone());
+    let mut client = rig.connect();
+    client.write_all(&no_name).unwrap();
+    assert_eq!(read_to_end(&mut client), UNRECOGNIZED_NAME);
+    drop(client);
+    rig.wait_for(End::NoName, 1);
+
+    with_default.listeners[0].rules.unnamed = Some(Unnamed { route: RouteId(0), rule: Rule::Default });
+    let rig = Rig::start(with_default);
+    let mut client = rig.connect();
+    client.write_all(&no_name).unwrap();
+    assert_eq!(read_exactly(&mut client, no_name.len()), no_name);
+}
+
+#[test]
+fn plain_http_is_answered_and_other_bytes_are_refused() {
+    let rig = Rig::start(table(vec![route("a", &[echo_server()])]));
+    let mut client = rig.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a.example.com\r\n\r\n").unwrap();
+    let answer = String::from_utf8(read_to_end(&mut client)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+    drop(client);
+    rig.wait_for(End::PlainHttp, 1);
+    let mut client = rig.connect();
+    client.write_all(b"SSH-2.0-OpenSSH_9.9\r\n").unwrap();
+    let _ = client.read(&mut [0]);
+    rig.wait_for(End::NotTls, 1);
+}
+
+#[test]
+fn a_plain_port_lets_the_server_speak_first() {
+    let (server, address) = listener();
+    let rig = Rig::start(plain_table(address));
+    let mut client = rig.connect();
+    let mut upstream = accept(&server);
+    upstream.write_all(b"220 ready\r\n").unwrap();
+    assert_eq!(read_exactly(&mut client, 11), b"220 ready\r\n");
+}
+
+#[test]
+fn a_plain_port_carries_a_few_bytes_and_an_end() {
+    let (server, address) = listener();
+    let rig = Rig::start(plain_table(address));
+    let mut client = rig.connect();
+    client.write_all(b"GE").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_to_end(&mut accept(&server)), b"GE");
+}
+
+#[test]
+fn a_proxy_header_tells_the_source_and_is_not_passed_on() {
+    let (server, address) = listener();
+    let mut wanted = route("a", &[address]);
+    wanted.sources = vec!["192.0.2.0/24".parse().unwrap()];
+    wanted.proxy_header = Some(ProxyHeader::V1);
+    let mut with_header = table(vec![wanted]);
+    with_header.listeners[0].proxy_header = true;
+    let rig = Rig::start(with_header);
+    let mut client = rig.connect();
+    client.write_all(b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 443\r\n").unwrap();
+    client.write_all(&hello("a.example.com")).unwrap();
+    let expected = [b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 443\r\n", &*hello("a.example.com")].concat();
+    assert_eq!(read_exactly(&mut accept(&server), expected.len()), expected);
+
+    let mut stranger = rig.connect();
+    stranger.write_all(b"PROXY TCP4 203.0.113.1 198.51.100.1 4711 443\r\n").unwrap();
+    stranger.write_all(&hello("a.example.com")).unwrap();
+    rig.wait_for(End::SourceNotAllowed, 1);
+    let mut naked = rig.ask("a.example.com");
+    let _ = naked.read(&mut [0]);
+    rig.wait_for(End::InvalidProxyHeader, 1);
+}
+
+#[test]
+fn limits_refuse_what_is_too_much() {
+    let mut narrow = table(vec![route("a", &[echo_server()])]);
+    narrow.limits.half_open = Some(2);
+    let rig = Rig::start(narrow.clone());
+    let _held: Vec<_> = (0..2).map(|_| rig.connect()).collect();
+    let mut third = rig.connect();
+    let _ = third.read(&mut [0]);
+    rig.wait_for(End::TooManyHalfOpen, 1);
+
+    narrow.limits.half_open = None;
+    narrow.limits.per_second_per_source = Some(1);
+    let rig = Rig::start(narrow);
+    let streams: Vec<_> = (0..8).map(|_| rig.ask("a.example.com")).collect();
+    let answered = |mut stream: std::net::TcpStream| matches!(stream.read(&mut [0; 8]), Ok(1..));
+    let served = streams.into_iter().map(answered).filter(|answered| *answered).count();
+    assert!((1..8).contains(&served), "{served} of eight connections at once, of which one per second is allowed");
+}

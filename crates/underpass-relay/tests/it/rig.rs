@@ -1,0 +1,191 @@
+//! A relay in this process, with servers behind it and clients in front, all on loopback and free ports.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use underpass_relay::{End, Relay, Settings};
+use underpass_tables::{Balance, Limits, Listener, RelayTable, Route, RouteId, Rules, Transport};
+
+/// Longer than anything here takes; a test that reaches it fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Rig {
+    pub(crate) relay: Relay,
+    pub(crate) address: SocketAddr,
+}
+
+impl Rig {
+    /// Two workers and this table, in which the first listener's port may be 0.
+    pub(crate) fn start(table: RelayTable) -> Self {
+        let relay = Relay::start(Settings { workers: 2, access_log: None }).unwrap();
+        assert_eq!(relay.apply(table).unwrap(), []);
+        let address = relay.live().listeners[0].address;
+        Self { relay, address }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Connects and asks for a name.
+    pub(crate) fn ask(&self, name: &str) -> TcpStream {
+        let mut stream = self.connect();
+        stream.write_all(&hello(name)).unwrap();
+        stream
+    }
+
+    /// Waits until so many connections of the first listener have ended this way.
+    pub(crate) fn wait_for(&self, end: End, count: u64) {
+        let seen = || self.relay.live().listeners[0].stats.count(end);
+        wait_until(|| seen() >= count, &format!("{} connections end by {end:?}", count));
+        assert_eq!(seen(), count);
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.relay.drain(Duration::ZERO);
+    }
+}
+
+pub(crate) fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub(crate) fn route(name: &str, endpoints: &[SocketAddr]) -> Route {
+    Route {
+        name: name.into(),
+        target: format!("default/{name}:443"),
+        endpoints: endpoints.to_vec(),
+        balance: Balance::RoundRobin,
+        connect_timeout: Duration::from_secs(5),
+        connect_attempts: 3,
+        idle_timeout: None,
+        max_connections: None,
+        proxy_header: None,
+        sources: Vec::new(),
+        health_check: None,
+        trouble: None,
+    }
+}
+
+/// One listener; each route has the name `<route>.example.com`.
+pub(crate) fn table(routes: Vec<Route>) -> RelayTable {
+    let mut rules = Rules::default();
+    for (index, route) in routes.iter().enumerate() {
+        rules.add_name(&format!("{}.example.com", route.name), RouteId(index)).unwrap();
+    }
+    let address = "127.0.0.1:0".parse().unwrap();
+    RelayTable {
+        generation: 1,
+        listeners: vec![Listener {
+            name: "test-listener".into(),
+            address,
+            transport: Transport::Stream,
+            proxy_header: false,
+            rules,
+        }],
+        routes: routes.into_iter().map(Arc::new).collect(),
+        limits: Limits::default(),
+        drain: Duration::from_secs(30),
+        rejects: Vec::new(),
+    }
+}
+
+/// One route that also takes plain bytes.
+pub(crate) fn plain_table(endpoint: SocketAddr) -> RelayTable {
+    let mut table = table(vec![route("a", &[endpoint])]);
+    table.listeners[0].rules.plain = Some(RouteId(0));
+    table
+}
+
+/// A ClientHello with this server name, as small as they get.
+pub(crate) fn hello(name: &str) -> Vec<u8> {
+    let length = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap().to_be_bytes();
+    let host = [&[0][..], &length(name.as_bytes()), name.as_bytes()].concat();
+    let list = [&length(&host)[..], &host].concat();
+    let extension = [&[0, 0][..], &length(&list), &list].concat();
+    let body = [
+        &[3, 3][..],
+        &[7; 32],
+        &[0],
+        &[0, 2, 0x13, 0x01],
+        &[1, 0],
+        &length(&extension),
+        &extension,
+    ]
+    .concat();
+    let message = [&[1, 0][..], &length(&body), &body].concat();
+    [&[22, 3, 1][..], &length(&message), &message].concat()
+}
+
+pub(crate) fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// An address at which nobody listens.
+pub(crate) fn nobody() -> SocketAddr {
+    listener().1
+}
+
+pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Echoes what it gets, each connection until its end, and passes the end on.
+pub(crate) fn echo_server() -> SocketAddr {
+    let (listener, address) = listener();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut buffer = vec![0; 64 * 1024];
+                while let Ok(read) = stream.read(&mut buffer) {
+                    if read == 0 || stream.write_all(&buffer[..read]).is_err() {
+                        break;
+                    }
+                }
+                let _ = stream.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    address
+}
+
+pub(crate) fn read_exactly(stream: &mut TcpStream, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Whether the stream ends with a reset, whatever comes before.
+pub(crate) fn is_reset(stream: &mut TcpStream) -> bool {
+    let mut bytes = Vec::new();
+    matches!(stream.read_to_end(&mut bytes), Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset)
+}
+
+/// Makes the close of this stream a reset.
+pub(crate) fn reset(stream: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop(stream);
+}
