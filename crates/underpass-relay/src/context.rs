@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) half_open: AtomicU32,
     pub(crate) rates: Mutex<Rates>,
     pub(crate) draining: AtomicBool,
+    /// Access log lines that nobody took in time.
+    pub(crate) log_lines_lost: AtomicU64,
 }
 
 impl Shared {
@@ -39,6 +41,7 @@ impl Shared {
             half_open: AtomicU32::new(0),
             rates: Mutex::new(Rates::default()),
             draining: AtomicBool::new(false),
+            log_lines_lost: AtomicU64::new(0),
         }
     }
 

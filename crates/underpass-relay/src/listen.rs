@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::io::{self, Errno};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, listen, socket_with, sockopt};
@@ -28,23 +29,35 @@ pub(crate) fn listeners(
     address: SocketAddr,
     transport: Transport,
     workers: usize,
-) -> Result<(SocketAddr, Vec<OwnedFd>), BindError> {
-    let explained = |errno| match errno {
+) -> Result<(SocketAddr, Vec<Arc<OwnedFd>>), BindError> {
+    // Sockets that share a port also share it with strangers of the same user: whether somebody is there already is asked without
+    // sharing.
+    drop(open(address, transport, false).map_err(|errno| explained(address, errno))?);
+    let first = open(address, transport, true).map_err(|errno| explained(address, errno))?;
+    let address = getsockname(&first).ok().and_then(|name| SocketAddr::try_from(name).ok()).unwrap_or(address);
+    Ok((address, joined(vec![Arc::new(first)], address, transport, workers)?))
+}
+
+/// Adds to the sockets at an address until each worker has one.
+pub(crate) fn joined(
+    mut sockets: Vec<Arc<OwnedFd>>,
+    address: SocketAddr,
+    transport: Transport,
+    workers: usize,
+) -> Result<Vec<Arc<OwnedFd>>, BindError> {
+    while sockets.len() < workers {
+        sockets.push(Arc::new(open(address, transport, true).map_err(|errno| explained(address, errno))?));
+    }
+    Ok(sockets)
+}
+
+fn explained(address: SocketAddr, errno: Errno) -> BindError {
+    match errno {
         Errno::ADDRINUSE => BindError::InUse(address),
         Errno::ADDRNOTAVAIL => BindError::NotOurs(address),
         Errno::ACCESS => BindError::Forbidden(address),
         errno => BindError::Other(address, errno),
-    };
-    // Sockets that share a port also share it with strangers of the same user: whether somebody is there already is asked without
-    // sharing.
-    drop(open(address, transport, false).map_err(explained)?);
-    let first = open(address, transport, true).map_err(explained)?;
-    let address = getsockname(&first).ok().and_then(|name| SocketAddr::try_from(name).ok()).unwrap_or(address);
-    let mut sockets = vec![first];
-    while sockets.len() < workers {
-        sockets.push(open(address, transport, true).map_err(explained)?);
     }
-    Ok((address, sockets))
 }
 
 fn open(address: SocketAddr, transport: Transport, shared: bool) -> io::Result<OwnedFd> {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use underpass_tables::{Balance, Listener, RelayTable, Route};
+use underpass_tables::{Balance, Listener, RelayTable, Route, Transport};
 
 use crate::stats::{ListenerStats, RouteStats};
 
@@ -28,6 +28,7 @@ pub struct Live {
 pub struct LiveListener {
     pub name: String,
     pub address: SocketAddr,
+    pub transport: Transport,
     pub stats: ListenerStats,
 }
 
@@ -65,11 +66,12 @@ impl Live {
             table.routes.iter().map(|route| LiveRoute::new(route, old.get(route.name.as_str()).copied())).collect();
         mark_removed(&old, &table);
         let listeners = table.listeners.iter().map(|listener| {
-            let same = |old: &&Arc<LiveListener>| old.name == listener.name && old.address == listener.address;
+            let same = |old: &&Arc<LiveListener>| old.transport == listener.transport && old.address == listener.address;
             before.and_then(|live| live.listeners.iter().find(same)).cloned().unwrap_or_else(|| {
                 Arc::new(LiveListener {
                     name: listener.name.clone(),
                     address: listener.address,
+                    transport: listener.transport,
                     stats: ListenerStats::default(),
                 })
             })

@@ -162,6 +162,13 @@ impl Record {
         }
     }
 
+    /// The endpoint that was connected to has failed after all.
+    pub(crate) fn endpoint_failed(&self, now_ms: u64) {
+        if let Some(endpoint) = self.chosen.as_ref().and_then(Chosen::endpoint) {
+            endpoint.failed(now_ms);
+        }
+    }
+
     /// Counts the end, and writes its line when there is a log.
     pub(crate) fn finish(self, end: End, carried: Carried, now_ms: u64, log: Option<&mut String>) {
         self.listener.stats.ended(end);

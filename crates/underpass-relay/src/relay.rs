@@ -1,29 +1,41 @@
 //! The relay as its owner sees it: start it, give it tables, drain it.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io;
-use underpass_tables::{Reject, RelayTable, Transport};
+use underpass_tables::{Listener, Reject, RelayTable, Transport};
 
 use crate::context::Shared;
-use crate::listen::listeners;
+use crate::listen::{BindError, joined, listeners};
 use crate::live::Live;
 use crate::worker::{Mailbox, Order, Worker};
+
+/// Batches of access log lines that may wait to be written; more are lost and counted.
+const LOG_BATCHES: usize = 1024;
 
 /// How a relay runs, as opposed to what it relays.
 pub struct Settings {
     pub workers: usize,
     /// Where access log lines go; None: nowhere.
     pub access_log: Option<Box<dyn Write + Send>>,
+    /// Sockets of a predecessor, used for listeners at the same address.
+    pub inherited: Vec<Socket>,
+}
+
+/// A socket that listens: what a predecessor hands to its successor.
+#[derive(Clone)]
+pub struct Socket {
+    pub transport: Transport,
+    pub address: SocketAddr,
+    pub fd: Arc<OwnedFd>,
 }
 
 /// Why a relay cannot run.
@@ -41,9 +53,15 @@ pub struct Relay {
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     live: Mutex<Arc<Live>>,
+    sockets: Mutex<Sockets>,
 }
 
-type Address = (Transport, SocketAddr);
+#[derive(Default)]
+struct Sockets {
+    /// Of a predecessor, not yet asked for.
+    inherited: Vec<Socket>,
+    open: Vec<Socket>,
+}
 
 impl Relay {
     /// Starts the workers, with an empty table.
@@ -52,7 +70,7 @@ impl Relay {
         let live = Arc::new(Live::new(RelayTable::default(), None));
         let mut threads = Vec::new();
         let log = settings.access_log.map(|out| {
-            let (lines_tx, lines_rx) = channel();
+            let (lines_tx, lines_rx) = sync_channel(LOG_BATCHES);
             threads.push(std::thread::spawn(move || write_log(&lines_rx, out)));
             lines_tx
         });
@@ -62,7 +80,8 @@ impl Relay {
             threads.push(start_worker(number, &shared, &live, &mailbox, log.clone())?);
             mailboxes.push(mailbox);
         }
-        Ok(Self { shared, mailboxes, threads: Mutex::new(threads), live: Mutex::new(live) })
+        let sockets = Mutex::new(Sockets { inherited: settings.inherited, open: Vec::new() });
+        Ok(Self { shared, mailboxes, threads: Mutex::new(threads), live: Mutex::new(live), sockets })
     }
 
     /// Puts a table into force. Listeners that cannot be opened are left out and told; everything else is served. Running connections
@@ -72,17 +91,30 @@ impl Relay {
         if table.generation < current.table.generation {
             return Err(RelayError::Older { offered: table.generation, running: current.table.generation });
         }
-        let (mut sockets, rejects) = self.open_new(&mut table, &current);
+        let mut sockets = self.sockets.lock();
+        let (opened, rejects) = self.open_new(&mut table, &mut sockets);
         table.rejects.extend(rejects.iter().cloned());
         let live = Arc::new(Live::new(table, Some(&current)));
         for (worker, mailbox) in self.mailboxes.iter().enumerate() {
-            let own = live.table.listeners.iter().map(|listener| {
-                sockets.get_mut(&(listener.transport, listener.address)).and_then(|sockets| sockets[worker].take())
-            });
-            mailbox.send(Order::Swap { live: live.clone(), sockets: own.collect() });
+            let own = |sockets: &Vec<_>| sockets.iter().skip(worker).step_by(self.mailboxes.len()).cloned().collect();
+            mailbox.send(Order::Swap { live: live.clone(), sockets: opened.iter().map(own).collect() });
         }
+        let listening = |socket: &Socket| {
+            live.listeners.iter().any(|live| (live.transport, live.address) == (socket.transport, socket.address))
+        };
+        sockets.open.retain(listening);
         *current = live;
         Ok(rejects)
+    }
+
+    /// Everything that is listened on, for a successor.
+    pub fn sockets(&self) -> Vec<Socket> {
+        self.sockets.lock().open.clone()
+    }
+
+    /// How many lines of the access log were lost because nobody took them in time.
+    pub fn log_lines_lost(&self) -> u64 {
+        self.shared.log_lines_lost.load(Relaxed)
     }
 
     /// The table in force, with its counters.
@@ -106,6 +138,7 @@ impl Relay {
     /// Accepts nothing more, lets connections go on for at most `time`, and returns when the last one has ended.
     pub fn drain(&self, time: Duration) {
         self.shared.draining.store(true, Relaxed);
+        *self.sockets.lock() = Sockets::default();
         for mailbox in &self.mailboxes {
             mailbox.send(Order::Drain(time));
         }
@@ -115,30 +148,40 @@ impl Relay {
         }
     }
 
-    /// Opens what the current table does not have. What cannot be opened is taken out of the new one.
-    #[expect(clippy::type_complexity, reason = "sockets by address, one per worker")]
-    fn open_new(&self, table: &mut RelayTable, current: &Live) -> (HashMap<Address, Vec<Option<OwnedFd>>>, Vec<Reject>) {
-        let mut sockets = HashMap::new();
-        let mut rejects = Vec::new();
-        let open: Vec<Address> =
-            current.table.listeners.iter().map(|listener| (listener.transport, listener.address)).collect();
-        table.listeners.retain_mut(|listener| {
-            if open.contains(&(listener.transport, listener.address)) {
-                return true;
+    /// Opens what is not open yet: per listener the new sockets, in order. A listener that cannot be opened is taken out of the table.
+    fn open_new(&self, table: &mut RelayTable, sockets: &mut Sockets) -> (Vec<Vec<Arc<OwnedFd>>>, Vec<Reject>) {
+        let (mut opened, mut rejects) = (Vec::new(), Vec::new());
+        table.listeners.retain_mut(|listener| match sockets.open(listener, self.mailboxes.len()) {
+            Ok(fds) => {
+                opened.push(fds);
+                true
             }
-            match listeners(listener.address, listener.transport, self.mailboxes.len()) {
-                Ok((address, opened)) => {
-                    listener.address = address;
-                    sockets.insert((listener.transport, address), opened.into_iter().map(Some).collect());
-                    true
-                }
-                Err(error) => {
-                    rejects.push(Reject { entry: format!("listener {}", listener.name), reason: chain(&error) });
-                    false
-                }
+            Err(error) => {
+                rejects.push(Reject { entry: format!("listener {}", listener.name), reason: chain(&error) });
+                false
             }
         });
-        (sockets, rejects)
+        (opened, rejects)
+    }
+}
+
+impl Sockets {
+    /// The sockets of a listener that was not open, or none; a port that was left to the system is filled in.
+    fn open(&mut self, listener: &mut Listener, workers: usize) -> Result<Vec<Arc<OwnedFd>>, BindError> {
+        let at = |socket: &Socket| (socket.transport, socket.address) == (listener.transport, listener.address);
+        if self.open.iter().any(at) {
+            return Ok(Vec::new());
+        }
+        let inherited: Vec<_> = self.inherited.extract_if(.., |socket| at(socket)).map(|socket| socket.fd).collect();
+        let (address, fds) = if inherited.is_empty() {
+            listeners(listener.address, listener.transport, workers)?
+        } else {
+            (listener.address, joined(inherited, listener.address, listener.transport, workers)?)
+        };
+        listener.address = address;
+        let socket = |fd: &Arc<OwnedFd>| Socket { transport: listener.transport, address, fd: fd.clone() };
+        self.open.extend(fds.iter().map(socket));
+        Ok(fds)
     }
 }
 
@@ -147,7 +190,7 @@ fn start_worker(
     shared: &Arc<Shared>,
     live: &Arc<Live>,
     mailbox: &Arc<Mailbox>,
-    log: Option<Sender<String>>,
+    log: Option<SyncSender<String>>,
 ) -> Result<JoinHandle<()>, RelayError> {
     let worker = Worker::new(shared.clone(), live.clone(), mailbox.clone(), log);
     let worker = worker.map_err(|errno: io::Errno| RelayError::Worker(errno.into()))?;

@@ -18,8 +18,8 @@ struct Place<T> {
     inhabitant: Option<T>,
 }
 
-/// Lives are carried in 30 bits of an epoll token.
-const LIVES: u32 = 1 << 30;
+/// Lives are carried in 29 bits of an epoll token.
+const LIVES: u32 = 1 << 29;
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Self {

@@ -11,6 +11,8 @@ pub(crate) enum Token {
     Upstream(Key),
     /// A second attempt to connect, beside the first.
     Rival(Key),
+    /// The endpoint's side of a flow of datagrams.
+    Flow(Key),
     /// Not a connection: the number is the worker's own.
     Fixed(u32),
 }
@@ -21,19 +23,21 @@ impl Token {
             Self::Client(key) => (0, key),
             Self::Upstream(key) => (1, key),
             Self::Rival(key) => (2, key),
-            Self::Fixed(index) => (3, Key { index, life: 0 }),
+            Self::Flow(key) => (3, key),
+            Self::Fixed(index) => (4, Key { index, life: 0 }),
         };
-        EventData::new_u64(u64::from(key.life) << 34 | u64::from(key.index) << 2 | side)
+        EventData::new_u64(u64::from(key.life) << 35 | u64::from(key.index) << 3 | side)
     }
 
     pub(crate) fn from_data(data: EventData) -> Self {
         let bits = data.u64();
-        // Both fit: index has 32 bits, life 30.
-        let key = Key { index: (bits >> 2) as u32, life: (bits >> 34) as u32 };
-        match bits & 3 {
+        // Both fit: index has 32 bits, life 29.
+        let key = Key { index: (bits >> 3) as u32, life: (bits >> 35) as u32 };
+        match bits & 7 {
             0 => Self::Client(key),
             1 => Self::Upstream(key),
             2 => Self::Rival(key),
+            3 => Self::Flow(key),
             _ => Self::Fixed(key.index),
         }
     }
@@ -45,8 +49,8 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out() {
-        let key = Key { index: u32::MAX, life: (1 << 30) - 1 };
-        for token in [Token::Client(key), Token::Upstream(key), Token::Rival(Key { index: 5, life: 7 }), Token::Fixed(9)] {
+        let key = Key { index: u32::MAX, life: (1 << 29) - 1 };
+        for token in [Token::Client(key), Token::Upstream(key), Token::Rival(Key { index: 5, life: 7 }), Token::Flow(key), Token::Fixed(9)] {
             assert_eq!(Token::from_data(token.data()), token);
         }
     }

@@ -4,17 +4,19 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{self, Errno};
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+use underpass_tables::Transport;
 
 use crate::connection::{Connection, Fate};
 use crate::context::{Context, Shared};
 use crate::copy::Tools;
+use crate::flow::Flows;
 use crate::live::{Live, LiveListener};
 use crate::record::{Carried, End, Record};
 use crate::slab::{Key, Slab};
@@ -33,8 +35,8 @@ const MAILBOX: u32 = u32::MAX;
 
 /// What a worker is told.
 pub(crate) enum Order {
-    /// A new table, and what to listen on from now on, in its order: sockets for listeners that are new, None for those that stay.
-    Swap { live: Arc<Live>, sockets: Vec<Option<OwnedFd>> },
+    /// A new table, and in the order of its listeners the sockets of those that are new; none for those that stay.
+    Swap { live: Arc<Live>, sockets: Vec<Vec<Arc<OwnedFd>>> },
     /// Accept nothing more; what exists may go on for so long.
     Drain(Duration),
 }
@@ -60,10 +62,11 @@ impl Mailbox {
 pub(crate) struct Worker {
     ctx: Context,
     connections: Slab<Connection>,
+    flows: Flows,
     /// By the number under which epoll knows them.
     doors: Vec<Option<Door>>,
     mailbox: Arc<Mailbox>,
-    log: Option<Sender<String>>,
+    log: Option<SyncSender<String>>,
     /// When accepting goes on, after a pause.
     paused_until_ms: Option<u64>,
     swept_ms: u64,
@@ -73,7 +76,8 @@ pub(crate) struct Worker {
 /// A socket to accept from.
 struct Door {
     listener: Arc<LiveListener>,
-    socket: OwnedFd,
+    /// Shared with the relay, which may hand it to a successor.
+    socket: Arc<OwnedFd>,
 }
 
 impl Worker {
@@ -81,7 +85,7 @@ impl Worker {
         shared: Arc<Shared>,
         live: Arc<Live>,
         mailbox: Arc<Mailbox>,
-        log: Option<Sender<String>>,
+        log: Option<SyncSender<String>>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &mailbox.bell, Token::Fixed(MAILBOX).data(), epoll::EventFlags::IN)?;
@@ -97,8 +101,8 @@ impl Worker {
             again: Vec::new(),
             piped: Vec::new(),
         };
-        let connections = Slab::new();
-        Ok(Self { ctx, connections, doors: Vec::new(), mailbox, log, paused_until_ms: None, swept_ms: 0, draining: false })
+        let (connections, flows) = (Slab::new(), Flows::new());
+        Ok(Self { ctx, connections, flows, doors: Vec::new(), mailbox, log, paused_until_ms: None, swept_ms: 0, draining: false })
     }
 
     /// Runs until it was told to drain and the last connection has ended.
@@ -116,6 +120,7 @@ impl Worker {
                     self.with(key, |connection, ctx| connection.on_deadline(key, ctx));
                 }
             }
+            self.flows.expire(&mut self.ctx);
             self.go_on();
             self.housekeep();
         }
@@ -137,7 +142,7 @@ impl Worker {
         let now = self.ctx.now_ms;
         let pause = self.paused_until_ms.map(|until| until.saturating_sub(now).max(1));
         let sweep = (!self.ctx.piped.is_empty()).then_some(SWEEP_MS);
-        [self.ctx.wheel.wait_ms(now), pause, sweep].into_iter().flatten().min()
+        [self.ctx.wheel.wait_ms(now), self.flows.wait_ms(now), pause, sweep].into_iter().flatten().min()
     }
 
     fn on_event(&mut self, token: Token, flags: epoll::EventFlags) {
@@ -146,7 +151,11 @@ impl Worker {
             Token::Upstream(key) => self.with(key, |connection, ctx| connection.on_upstream(key, flags, false, ctx)),
             Token::Rival(key) => self.with(key, |connection, ctx| connection.on_upstream(key, flags, true, ctx)),
             Token::Fixed(MAILBOX) => self.read_mail(),
-            Token::Fixed(door) => self.accept(door as usize),
+            Token::Flow(key) => {
+                let socket = |door: usize| self.doors.get(door)?.as_ref().map(|door| door.socket.clone());
+                self.flows.from_upstream(key, socket, &mut self.ctx);
+            }
+            Token::Fixed(door) => self.knock(door as usize),
         }
     }
 
@@ -167,10 +176,18 @@ impl Worker {
 
     // Accepting
 
+    fn knock(&mut self, number: usize) {
+        let Some(Some(door)) = self.doors.get(number) else { return };
+        match door.listener.transport {
+            Transport::Stream => self.accept(number),
+            Transport::Datagram => self.flows.from_clients(number, &door.listener, &door.socket, &mut self.ctx),
+        }
+    }
+
     fn accept(&mut self, door: usize) {
         for _ in 0..ACCEPTS {
             let Some(Some(Door { listener, socket })) = self.doors.get(door) else { return };
-            match acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            match acceptfrom_with(&**socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok((client, source)) => {
                     let listener = listener.clone();
                     self.admit(client, source, &listener);
@@ -212,7 +229,7 @@ impl Worker {
         for (index, door) in (0..).zip(&self.doors) {
             if let Some(door) = door {
                 // Known to epoll since it was opened.
-                let _ = epoll::modify(&self.ctx.epoll, &door.socket, Token::Fixed(index).data(), flags);
+                let _ = epoll::modify(&self.ctx.epoll, &*door.socket, Token::Fixed(index).data(), flags);
             }
         }
     }
@@ -231,7 +248,7 @@ impl Worker {
         }
     }
 
-    fn swap(&mut self, live: Arc<Live>, sockets: Vec<Option<OwnedFd>>) {
+    fn swap(&mut self, live: Arc<Live>, sockets: Vec<Vec<Arc<OwnedFd>>>) {
         let old = std::mem::take(&mut self.doors);
         let stays = |door: &Door| live.listeners.iter().any(|listener| Arc::ptr_eq(listener, &door.listener));
         self.ctx.live = live.clone();
@@ -244,8 +261,8 @@ impl Worker {
                 self.accept_rest(door);
             }
         }
-        for (listener, socket) in live.listeners.iter().zip(sockets) {
-            if let Some(socket) = socket {
+        for (listener, own) in live.listeners.iter().zip(sockets) {
+            for socket in own {
                 self.open_door(Door { listener: listener.clone(), socket });
             }
         }
@@ -254,12 +271,13 @@ impl Worker {
                 connection.on_table(key, &mut self.ctx);
             }
         }
+        self.flows.on_table(&mut self.ctx);
     }
 
     fn open_door(&mut self, door: Door) {
         let index = self.doors.iter().position(Option::is_none).unwrap_or(self.doors.len());
         let token = Token::Fixed(u32::try_from(index).unwrap_or(MAILBOX - 1));
-        if let Err(errno) = epoll::add(&self.ctx.epoll, &door.socket, token.data(), epoll::EventFlags::IN) {
+        if let Err(errno) = epoll::add(&self.ctx.epoll, &*door.socket, token.data(), epoll::EventFlags::IN) {
             tracing::error!(listener = door.listener.name, %errno, "a listener cannot be watched");
             return;
         }
@@ -271,14 +289,20 @@ impl Worker {
 
     /// Whoever had connected before the door closed is still let in.
     fn accept_rest(&mut self, door: Door) {
-        let listener = door.listener.clone();
-        while let Ok((client, source)) = acceptfrom_with(&door.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        let Door { listener, socket } = door;
+        // Closing would not do: a successor may have the same socket, and as long as anybody has it, events would come.
+        let _ = epoll::delete(&self.ctx.epoll, &*socket);
+        if listener.transport == Transport::Datagram {
+            return;
+        }
+        while let Ok((client, source)) = acceptfrom_with(&*socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             self.admit(client, source, &listener);
         }
     }
 
     fn drain(&mut self, time: Duration) {
         self.draining = true;
+        self.flows.end_all(&mut self.ctx);
         for door in std::mem::take(&mut self.doors).into_iter().flatten() {
             self.accept_rest(door);
         }
@@ -317,7 +341,13 @@ impl Worker {
         if let (Some(lines), Some(log)) = (&mut self.ctx.log, &self.log)
             && !lines.is_empty()
         {
-            let _ = log.send(std::mem::take(lines));
+            match log.try_send(std::mem::take(lines)) {
+                Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+                Err(TrySendError::Full(lost)) => {
+                    let lost = lost.lines().count() as u64;
+                    self.ctx.shared.log_lines_lost.fetch_add(lost, Relaxed);
+                }
+            }
         }
     }
 }

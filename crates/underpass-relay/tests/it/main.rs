@@ -4,6 +4,8 @@
 
 mod carrying;
 mod connecting;
+mod datagrams;
+mod handover;
 mod opening;
 mod rig;
 mod tables;

@@ -19,7 +19,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// Two workers and this table, in which the first listener's port may be 0.
     pub(crate) fn start(table: RelayTable) -> Self {
-        let relay = Relay::start(Settings { workers: 2, access_log: None }).unwrap();
+        let relay = Relay::start(Settings { workers: 2, access_log: None, inherited: Vec::new() }).unwrap();
         assert_eq!(relay.apply(table).unwrap(), []);
         let address = relay.live().listeners[0].address;
         Self { relay, address }

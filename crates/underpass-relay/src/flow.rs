@@ -1,0 +1,212 @@
+//! Datagrams: whoever sends one to a listener gets a flow, a socket of its own towards one endpoint, until both have been silent for a
+//! while. Same route and same record as a stream.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::io::{self, Errno};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, ipproto, recv, recvfrom, send, sendto, socket_with,
+};
+use underpass_tables::{Decision, Facts, Opening};
+
+use crate::context::Context;
+use crate::live::LiveListener;
+use crate::record::{Carried, End, Record};
+use crate::slab::{Key, Slab};
+use crate::token::Token;
+use crate::wheel::Wheel;
+
+/// The largest datagram that there is.
+const DATAGRAM_BYTES: usize = 64 * 1024;
+/// Datagrams taken in a row before others get their turn.
+const TURN: usize = 64;
+/// After so much silence a flow is over, unless its route says otherwise: what NATs give it too.
+const IDLE_MS: u64 = 60_000;
+/// How many flows a worker has at most; each costs a descriptor.
+const MOST: usize = 16 * 1024;
+
+/// The flows of one worker.
+pub(crate) struct Flows {
+    flows: Slab<Flow>,
+    by_client: HashMap<(usize, SocketAddr), Key>,
+    wheel: Wheel,
+    /// Made with the first listener for datagrams: most relays have none.
+    buffer: Box<[u8]>,
+}
+
+struct Flow {
+    /// The number of the listener's socket.
+    door: usize,
+    client: SocketAddr,
+    upstream: OwnedFd,
+    record: Record,
+    carried: Carried,
+    moved_ms: u64,
+}
+
+impl Flows {
+    pub(crate) fn new() -> Self {
+        Self { flows: Slab::new(), by_client: HashMap::new(), wheel: Wheel::new(), buffer: Box::default() }
+    }
+
+    pub(crate) fn wait_ms(&self, now_ms: u64) -> Option<u64> {
+        self.wheel.wait_ms(now_ms)
+    }
+
+    /// Datagrams have come in at a listener.
+    pub(crate) fn from_clients(&mut self, door: usize, listener: &Arc<LiveListener>, socket: &OwnedFd, ctx: &mut Context) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        if buffer.is_empty() {
+            buffer = vec![0; DATAGRAM_BYTES].into();
+        }
+        for _ in 0..TURN {
+            let (length, client) = match recvfrom(socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((length, _, client)) => (length, client.and_then(|client| SocketAddr::try_from(client).ok())),
+                Err(Errno::INTR) => continue,
+                Err(_) => break,
+            };
+            if let Some(client) = client
+                && let Some(key) = self.of_client(door, client, listener, ctx)
+            {
+                self.send_up(key, &buffer[..length], ctx);
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// An endpoint has answered; `socket` is the listener's, so that answers come from where questions went.
+    pub(crate) fn from_upstream(&mut self, key: Key, socket: impl Fn(usize) -> Option<Arc<OwnedFd>>, ctx: &mut Context) {
+        for _ in 0..TURN {
+            let Some(flow) = self.flows.get_mut(key) else { return };
+            match recv(&flow.upstream, &mut *self.buffer, RecvFlags::empty()) {
+                Ok((length, _)) => {
+                    flow.moved_ms = ctx.now_ms;
+                    flow.carried.down += length as u64;
+                    if let Some(socket) = socket(flow.door) {
+                        // A datagram that cannot be sent is lost, as datagrams may be.
+                        let _ = sendto(&*socket, &self.buffer[..length], SendFlags::empty(), &flow.client);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                // Nobody listens there any more: the client's next datagram starts anew, elsewhere.
+                Err(_) => return self.end(key, End::UpstreamReset, ctx),
+            }
+        }
+    }
+
+    pub(crate) fn expire(&mut self, ctx: &mut Context) {
+        let mut expired = Vec::new();
+        self.wheel.expire(ctx.now_ms, &mut expired);
+        for key in expired.into_iter().filter_map(|index| self.flows.key_at(index)).collect::<Vec<_>>() {
+            let Some(flow) = self.flows.get_mut(key) else { continue };
+            match flow.moved_ms + flow.idle_ms() {
+                over if over <= ctx.now_ms => self.end(key, End::IdleTimeout, ctx),
+                later => self.wheel.set(key.index, later),
+            }
+        }
+    }
+
+    /// Ends the flows of routes that the table no longer has: there is no conversation to finish.
+    pub(crate) fn on_table(&mut self, ctx: &mut Context) {
+        for key in self.flows.keys() {
+            let removed = |record: &Record| record.chosen.as_ref().is_some_and(|chosen| chosen.route.removed.load(Relaxed));
+            if self.flows.get_mut(key).is_some_and(|flow| removed(&flow.record)) {
+                self.end(key, End::Drained, ctx);
+            }
+        }
+    }
+
+    pub(crate) fn end_all(&mut self, ctx: &mut Context) {
+        for key in self.flows.keys() {
+            self.end(key, End::Drained, ctx);
+        }
+    }
+
+    fn of_client(&mut self, door: usize, client: SocketAddr, listener: &Arc<LiveListener>, ctx: &mut Context) -> Option<Key> {
+        if let Some(key) = self.by_client.get(&(door, client)) {
+            return Some(*key);
+        }
+        let record = Record::begin(listener, client, ctx.now_ms);
+        ctx.shared.connections.fetch_add(1, Relaxed);
+        match self.start(door, client, record, ctx) {
+            Ok(key) => Some(key),
+            Err((record, end)) => {
+                ctx.shared.connections.fetch_sub(1, Relaxed);
+                record.finish(end, Carried::default(), ctx.now_ms, ctx.log.as_mut());
+                None
+            }
+        }
+    }
+
+    #[expect(clippy::result_large_err, reason = "the record has to be finished by whoever is told")]
+    fn start(&mut self, door: usize, client: SocketAddr, mut record: Record, ctx: &Context) -> Result<Key, (Record, End)> {
+        if self.flows.len() >= MOST || !Context::below(&ctx.shared.connections, ctx.limits().connections) {
+            return Err((record, End::TooManyConnections));
+        }
+        if !ctx.within_rate(client.ip()) {
+            return Err((record, End::TooManyFromSource));
+        }
+        let Some(listener) = ctx.live.listener(record.listener()) else { return Err((record, End::Drained)) };
+        let facts = Facts { source: client.ip().to_canonical(), opening: Opening::Datagram };
+        let (route, rule) = match ctx.live.table.decide(listener, &facts) {
+            Decision::Connect { route, rule } => (ctx.live.routes[route.0].clone(), rule),
+            Decision::Refuse(refusal) => return Err((record, refusal.into())),
+        };
+        if route.route.max_connections.is_some_and(|most| route.stats.active.load(Relaxed) >= most) {
+            return Err((record, End::RouteFull));
+        }
+        let Some(endpoint) = route.pick(ctx.now_ms, &[]) else { return Err((record, End::NoEndpoints)) };
+        let address = route.endpoints[usize::from(endpoint)].address;
+        record.decided(route, rule, ctx.now_ms);
+        let key = self.flows.next_key();
+        let upstream = match open(address).and_then(|fd| ctx.watch(&fd, Token::Flow(key)).map(|()| fd)) {
+            Ok(upstream) => upstream,
+            Err(_) => return Err((record, End::ConnectFailed)),
+        };
+        record.connected(endpoint, ctx.now_ms, ctx.now_ms);
+        let flow = Flow { door, client, upstream, record, carried: Carried::default(), moved_ms: ctx.now_ms };
+        self.wheel.set(key.index, ctx.now_ms + flow.idle_ms());
+        self.by_client.insert((door, client), key);
+        Ok(self.flows.insert(flow))
+    }
+
+    fn send_up(&mut self, key: Key, datagram: &[u8], ctx: &mut Context) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        flow.moved_ms = ctx.now_ms;
+        match send(&flow.upstream, datagram, SendFlags::NOSIGNAL) {
+            Ok(sent) => flow.carried.up += sent as u64,
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::MSGSIZE) => {}
+            Err(_) => self.end(key, End::UpstreamReset, ctx),
+        }
+    }
+
+    fn end(&mut self, key: Key, end: End, ctx: &mut Context) {
+        let Some(flow) = self.flows.remove(key) else { return };
+        self.wheel.clear(key.index);
+        self.by_client.remove(&(flow.door, flow.client));
+        if end == End::UpstreamReset {
+            flow.record.endpoint_failed(ctx.now_ms);
+        }
+        flow.record.finish(end, flow.carried, ctx.now_ms, ctx.log.as_mut());
+        ctx.shared.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Flow {
+    fn idle_ms(&self) -> u64 {
+        let idle = self.record.chosen.as_ref().and_then(|chosen| chosen.route.route.idle_timeout);
+        idle.map_or(IDLE_MS, |idle| u64::try_from(idle.as_millis()).unwrap_or(IDLE_MS))
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, Some(ipproto::UDP))?;
+    connect(fd.as_fd(), &address)?;
+    Ok(fd)
+}
