@@ -569,3 +569,14 @@ fn answer(refusal: Refusal) -> &'static [u8] {
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(NEVER / 2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an idle connection costs, besides its place in the wheel: the promise of docs/performance.md.
+    #[test]
+    fn a_connection_is_small() {
+        assert!(size_of::<Connection>() <= 256, "{} bytes", size_of::<Connection>());
+    }
+}

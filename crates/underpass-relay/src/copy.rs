@@ -33,6 +33,13 @@ impl Tools {
     pub(crate) fn new() -> Self {
         Self { scratch: vec![0; SCRATCH_BYTES].into(), pipes: Pipes::default() }
     }
+
+    /// After a defect the buffer may be gone with whoever had taken it.
+    pub(crate) fn restore(&mut self) {
+        if self.scratch.is_empty() {
+            self.scratch = vec![0; SCRATCH_BYTES].into();
+        }
+    }
 }
 
 /// A socket, and what the kernel last said about it. Events come once per change, so what they said is remembered until a call

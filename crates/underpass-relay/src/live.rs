@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use underpass_tables::{Balance, Listener, RelayTable, Route, Transport};
 
@@ -30,6 +30,8 @@ pub struct LiveListener {
     pub address: SocketAddr,
     pub transport: Transport,
     pub stats: ListenerStats,
+    /// Where it stands in the newest table; a hint for those who still hold an older one.
+    place: AtomicUsize,
 }
 
 pub struct LiveRoute {
@@ -73,17 +75,25 @@ impl Live {
                     address: listener.address,
                     transport: listener.transport,
                     stats: ListenerStats::default(),
+                    place: AtomicUsize::new(0),
                 })
             })
         });
-        Self { listeners: listeners.collect(), routes, table }
+        let listeners: Vec<Arc<LiveListener>> = listeners.collect();
+        for (place, listener) in listeners.iter().enumerate() {
+            listener.place.store(place, Relaxed);
+        }
+        Self { listeners, routes, table }
     }
 }
 
 impl Live {
     /// What this table says about a listener that may come from an earlier one; None when it is gone.
     pub(crate) fn listener(&self, live: &Arc<LiveListener>) -> Option<&Listener> {
-        let index = self.listeners.iter().position(|own| Arc::ptr_eq(own, live))?;
+        let is_it = |own: &Arc<LiveListener>| Arc::ptr_eq(own, live);
+        let hint = live.place.load(Relaxed);
+        let hinted = self.listeners.get(hint).filter(|own| is_it(own)).map(|_| hint);
+        let index = hinted.or_else(|| self.listeners.iter().position(is_it))?;
         Some(&self.table.listeners[index])
     }
 }

@@ -40,10 +40,12 @@ pub enum End {
     NoEndpoints,
     ConnectFailed,
     ConnectTimeout,
+    /// A defect of ours; stderr has the details.
+    Defect,
 }
 
 impl End {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Closed,
         Self::ClientReset,
         Self::UpstreamReset,
@@ -65,6 +67,7 @@ impl End {
         Self::NoEndpoints,
         Self::ConnectFailed,
         Self::ConnectTimeout,
+        Self::Defect,
     ];
 
     /// As metrics and the access log call it.
@@ -91,6 +94,7 @@ impl End {
             Self::NoEndpoints => "no_endpoints",
             Self::ConnectFailed => "connect_failed",
             Self::ConnectTimeout => "connect_timeout",
+            Self::Defect => "defect",
         }
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Wheel {
     links: Vec<Link>,
     /// Every tick before this one was looked at.
     next_tick: u64,
+    /// Nothing is due before this tick. Clearing does not move it: at worst it leads to one look in vain.
+    earliest: u64,
     pending: usize,
 }
 
@@ -28,7 +30,7 @@ const UNLINKED: Link = Link { before: NONE, after: NONE, tick: NEVER };
 
 impl Wheel {
     pub(crate) fn new() -> Self {
-        Self { heads: vec![NONE; SLOTS], links: Vec::new(), next_tick: 0, pending: 0 }
+        Self { heads: vec![NONE; SLOTS], links: Vec::new(), next_tick: 0, earliest: NEVER, pending: 0 }
     }
 
     /// Sets the only deadline of `index`, in milliseconds.
@@ -46,6 +48,7 @@ impl Wheel {
             self.links[after as usize].before = index;
         }
         self.heads[slot] = index;
+        self.earliest = self.earliest.min(tick);
         self.pending += 1;
     }
 
@@ -68,10 +71,11 @@ impl Wheel {
     /// Takes everything whose deadline has passed.
     pub(crate) fn expire(&mut self, now_ms: u64, expired: &mut Vec<u32>) {
         let now_tick = now_ms / TICK_MS;
-        let turn = u64::try_from(SLOTS).unwrap_or(u64::MAX);
+        if now_tick < self.earliest {
+            return;
+        }
         // After a long sleep every slot is looked at once, not once per tick that was slept through.
-        let mut tick = self.next_tick.max((now_tick + 1).saturating_sub(turn));
-        while tick <= now_tick && self.pending > 0 {
+        for tick in self.next_tick.max((now_tick + 1).saturating_sub(SLOTS as u64))..=now_tick {
             let mut index = self.heads[slot(tick)];
             while index != NONE {
                 let link = self.links[index as usize];
@@ -81,20 +85,16 @@ impl Wheel {
                 }
                 index = link.after;
             }
-            tick += 1;
         }
-        self.next_tick = self.next_tick.max(now_tick + 1);
+        self.next_tick = now_tick + 1;
+        let occupied = |tick: &u64| self.heads[slot(*tick)] != NONE;
+        self.earliest = (self.next_tick..=now_tick + SLOTS as u64).find(occupied).unwrap_or(NEVER);
     }
 
-    /// How long nothing can expire, at most one turn; None when nothing is set.
+    /// How long nothing can expire; None when nothing is set.
     pub(crate) fn wait_ms(&self, now_ms: u64) -> Option<u64> {
-        if self.pending == 0 {
-            return None;
-        }
-        let turn = u64::try_from(SLOTS).unwrap_or(u64::MAX);
-        let occupied = |tick: &u64| self.heads[slot(*tick)] != NONE;
-        let tick = (self.next_tick..self.next_tick + turn).find(occupied).unwrap_or(self.next_tick + turn);
-        Some((tick * TICK_MS).saturating_sub(now_ms).max(1))
+        let waiting = self.pending > 0 && self.earliest != NEVER;
+        waiting.then(|| (self.earliest * TICK_MS).saturating_sub(now_ms).max(1))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -161,7 +162,12 @@ impl Worker {
 
     fn with(&mut self, key: Key, act: impl FnOnce(&mut Connection, &mut Context) -> Fate) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if let Fate::Gone(end) = act(connection, &mut self.ctx) {
+        // A defect that one connection meets must not end the others.
+        let fate = catch_unwind(AssertUnwindSafe(|| act(connection, &mut self.ctx))).unwrap_or_else(|_| {
+            self.ctx.tools.restore();
+            Fate::Gone(End::Defect)
+        });
+        if let Fate::Gone(end) = fate {
             self.remove(key, end);
         }
     }
