@@ -43,7 +43,7 @@ fn find_end(bytes: &[u8]) -> Result<End, ProxyProtocolError> {
         };
     };
     match bytes[end..] {
-        [b'\r'] => Ok(End::NotBefore(end + 2)),
+        [b'\r'] => Ok(End::NotBefore(MIN_LINE.max(end + 2))),
         [b'\r', b'\n', ..] => Ok(End::At(end)),
         _ => Err(ProxyProtocolError::LineEnd),
     }
