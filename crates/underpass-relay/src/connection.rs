@@ -400,12 +400,12 @@ impl Connection {
         let Some(upstream) = &mut self.upstream else { return Fate::Stay };
         let before = (self.up.bytes, self.down.bytes);
         let piped = self.up.has_pipe() || self.down.has_pipe();
-        let up = match self.up.pump(&mut self.client, upstream, &mut ctx.tools) {
+        let up = match self.up.pump(&mut self.client, upstream, self.down.finished(), &mut ctx.tools) {
             Ok(pumped) => pumped,
             Err(Broken::Sender(_)) => return self.broken(Which::Client, ctx),
             Err(Broken::Receiver(_)) => return self.broken(Which::Upstream, ctx),
         };
-        let down = match self.down.pump(upstream, &mut self.client, &mut ctx.tools) {
+        let down = match self.down.pump(upstream, &mut self.client, up == Pumped::Finished, &mut ctx.tools) {
             Ok(pumped) => pumped,
             Err(Broken::Sender(_)) => return self.broken(Which::Upstream, ctx),
             Err(Broken::Receiver(_)) => return self.broken(Which::Client, ctx),

@@ -124,12 +124,17 @@ impl Direction {
         matches!(self.held, Held::Pipe { .. })
     }
 
-    /// Moves what can be moved now, and passes the end on when it is reached.
-    pub(crate) fn pump(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<Pumped, Broken> {
+    /// Moves what can be moved now, and passes the end on when it is reached. When it is `last` in doing so, that is left to the close
+    /// that follows.
+    pub(crate) fn pump(&mut self, from: &mut Side, to: &mut Side, last: bool, tools: &mut Tools) -> Result<Pumped, Broken> {
         match self.advance(from, to, tools)? {
-            Pumped::Finished if self.end == End::Read => self.pass_end(to, tools),
+            Pumped::Finished if self.end == End::Read && !last => self.pass_end(to, tools),
             pumped => Ok(pumped),
         }
+    }
+
+    pub(crate) fn finished(&self) -> bool {
+        self.end == End::Passed
     }
 
     /// The sender has failed. What it had sent before still goes out, as far as it is taken at once; its end is no end.

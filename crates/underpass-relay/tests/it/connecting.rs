@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use underpass_relay::End;
 use underpass_tables::Balance;
 
-use crate::rig::{Rig, accept, echo_server, hello, is_reset, listener, nobody, read_exactly, route, table};
+use crate::rig::{
+    Rig, accept, echo_server, hello, is_reset, listener, nobody, read_exactly, route, table, wait_until,
+};
 
 #[test]
 fn a_dead_endpoint_is_passed_over() {
@@ -74,11 +76,17 @@ fn the_least_loaded_endpoint_is_chosen() {
     let mut balanced = route("a", &[first_address, second_address]);
     balanced.balance = Balance::LeastConnections;
     let rig = Rig::start(table(vec![balanced]));
-    let streams: Vec<_> = (0..4).map(|_| rig.ask("a.example.com")).collect();
+    let live = rig.relay.live();
+    let load = || live.routes[0].endpoints.iter().map(|endpoint| endpoint.active.load(Relaxed)).collect::<Vec<_>>();
+    let mut streams = Vec::new();
+    for count in 1..=4 {
+        streams.push(rig.ask("a.example.com"));
+        wait_until(|| load().iter().sum::<u32>() == count, "the connection is made");
+        assert!(load()[0].abs_diff(load()[1]) <= 1, "{:?}", load());
+    }
     for server in [&first, &first, &second, &second] {
         read_exactly(&mut accept(server), 1);
     }
-    drop(streams);
 }
 
 #[test]

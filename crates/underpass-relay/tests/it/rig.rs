@@ -140,7 +140,17 @@ pub(crate) fn nobody() -> SocketAddr {
 }
 
 pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
-    let (stream, _) = listener.accept().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut accepted = None;
+    wait_until(
+        || {
+            accepted = listener.accept().ok();
+            accepted.is_some()
+        },
+        "somebody connects",
+    );
+    let (stream, _) = accepted.unwrap();
+    stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream
