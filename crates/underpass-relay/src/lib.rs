@@ -7,12 +7,14 @@
 //! An async runtime was rejected for this path (docs/decisions/0006): its tasks, timers and wakers cost more per event than the
 //! work itself, and memory per idle connection that nobody uses. The control side (admin port, health checks, files) is async.
 
+mod admin;
 mod connect;
 mod connection;
 mod context;
 mod copy;
 mod flow;
 pub mod handover;
+mod health;
 mod inspect;
 mod listen;
 mod live;
@@ -27,6 +29,8 @@ mod token;
 mod wheel;
 mod worker;
 
+pub use admin::{Admin, AdminError, AdminState, RefusedSource};
+pub use health::HealthChecks;
 pub use listen::BindError;
 pub use live::{Endpoint, Live, LiveListener, LiveRoute};
 pub use record::End;

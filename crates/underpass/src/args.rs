@@ -1,9 +1,10 @@
 //! The words on the command line, exactly as typed. What they mean is decided in `settings.rs`. The texts here are the help.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use underpass_resources::proxy_server::ADMIN_PORT;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,6 +12,7 @@ Examples:
   underpass up -f network.yaml              the same, and apply a file once it is ready
   underpass plan -f network.yaml            what would be done, and why; touches nothing
   underpass status --watch                  does it work?
+  underpass proxy -f proxy.yaml             a ProxyServer here, without a cluster
   eval \"$(underpass completion bash)\"       completion for this shell
 
 Exit codes:
@@ -60,6 +62,11 @@ pub(crate) enum Command {
     /// Run the controllers alone, against the API server of a kubeconfig, until Ctrl-C; the objects stay
     #[command(after_help = "Example:\n  underpass controllers --kubeconfig ./kubeconfig")]
     Controllers(Controllers),
+    /// Run the native proxy for the ProxyServer in a file, until Ctrl-C; needs no cluster
+    #[command(after_help = PROXY_EXAMPLES)]
+    Proxy(Proxy),
+    /// Say which rule decides about a connection, and why; needs no server
+    Explain(Explain),
     /// Show what would be done for the objects in files, and why; needs no server and touches nothing
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(Plan),
@@ -96,6 +103,29 @@ Examples:
   cat *.yaml | underpass plan -f - -o json
 
 Objects are checked as the API server would, and unknown fields are refused. All errors are listed; the exit code is then 1.";
+
+const PROXY_EXAMPLES: &str = "\
+Examples:
+  underpass proxy -f proxy.yaml
+  underpass proxy -f proxy.yaml --workers 2 --access-log off
+  underpass proxy -f proxy.yaml --output json    the first line on stdout is machine-readable
+  curl http://127.0.0.1:9901/clusters            what is known of the endpoints
+
+FILE has a ProxyServer and the Services and EndpointSlices that it leads to, as on Kubernetes. It listens on spec.networkConfig.serverIP
+and each backend's port. FILE is watched: a change applies at once, connections go on. A backend that is wrong is left out, told in the
+log and at /config_dump, and the others are served; a file that cannot be parsed changes nothing.
+
+At the end (SIGINT, SIGTERM) nothing new is accepted, and connections may go on for spec.drainSeconds. A second signal ends at once
+with 130.";
+
+const EXPLAIN_ROUTE_EXAMPLES: &str = "\
+Examples:
+  underpass explain route -f proxy.yaml --port 443 --sni api.example.com
+  underpass explain route -f proxy.yaml --port 443 --source 192.168.100.50
+  underpass explain route -f proxy.yaml --port 6443 --plain -o json
+
+The answer comes from the same table and the same function that the proxy uses. The exit code is 0 when there is an answer, also when
+that is a refusal, and 1 when the file cannot be used.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -146,6 +176,62 @@ pub(crate) struct Controllers {
     /// The kubeconfig of the API server
     #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
     pub(crate) kubeconfig: PathBuf,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Proxy {
+    /// The file (YAML or JSON, several documents) with the ProxyServer and what it leads to; it is watched
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Where /ready, /stats, /clusters and /config_dump are served, read-only; port 0 lets the system choose
+    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from(([127, 0, 0, 1], ADMIN_PORT)))]
+    pub(crate) admin: SocketAddr,
+    /// How many threads carry the traffic [default: one per core]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Option<u16>,
+    /// Where a line of JSON per connection goes: a file, - for stdout, or off
+    #[arg(long, value_name = "PATH", default_value = "-")]
+    pub(crate) access_log: PathBuf,
+    /// What is printed on stdout when the proxy is ready
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: TextOrJson,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Explain {
+    #[command(subcommand)]
+    pub(crate) what: ExplainWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExplainWhat {
+    /// Which backend of a ProxyServer gets a connection
+    #[command(after_help = EXPLAIN_ROUTE_EXAMPLES)]
+    Route(ExplainRoute),
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct ExplainRoute {
+    /// The file (YAML or JSON, several documents) with the ProxyServer and what it leads to
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The port that the client connects to
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: u16,
+    /// The server name in the client's TLS hello; left out: TLS without a name
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["plain", "udp"])]
+    pub(crate) sni: Option<String>,
+    /// The client's address
+    #[arg(long, value_name = "IP")]
+    pub(crate) source: Option<IpAddr>,
+    /// The client does not speak TLS
+    #[arg(long, conflicts_with = "udp")]
+    pub(crate) plain: bool,
+    /// The client sends datagrams
+    #[arg(long)]
+    pub(crate) udp: bool,
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: PlanFormat,
 }
 
 #[derive(Debug, Group)]

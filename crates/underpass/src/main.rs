@@ -9,6 +9,7 @@ mod exit;
 mod logging;
 mod manifests;
 mod output;
+mod proxy;
 mod server;
 mod settings;
 mod signals;

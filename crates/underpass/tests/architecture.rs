@@ -16,12 +16,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("underpass-protocols", &[]),
     ("underpass-store", &[]),
     ("underpass-resources", &[]),
-    ("underpass-plan", &["underpass-resources"]),
+    ("underpass-tables", &[]),
+    ("underpass-plan", &["underpass-resources", "underpass-tables"]),
+    ("underpass-relay", &["underpass-protocols", "underpass-tables"]),
     ("underpass-apiserver", &["underpass-builtins", "underpass-merge", "underpass-schema", "underpass-store"]),
     ("underpass-operator", &["underpass-plan", "underpass-resources"]),
     (
         "underpass",
-        &["underpass-apiserver", "underpass-operator", "underpass-plan", "underpass-resources", "underpass-schema"],
+        &[
+            "underpass-apiserver",
+            "underpass-operator",
+            "underpass-plan",
+            "underpass-protocols",
+            "underpass-relay",
+            "underpass-resources",
+            "underpass-schema",
+            "underpass-tables",
+        ],
     ),
     ("underpass-testbed", &[]),
 ];
@@ -34,6 +45,7 @@ const PURE: &[&str] = &[
     "underpass-resources",
     "underpass-plan",
     "underpass-protocols",
+    "underpass-tables",
 ];
 
 /// What would let a pure crate do I/O.

@@ -4,14 +4,16 @@ mod apiserver;
 mod completion;
 mod controllers;
 mod crds;
+mod explain;
 mod plan;
+mod proxy;
 mod status;
 mod up;
 mod version;
 
 use anyhow::Context;
 
-use crate::args::Command;
+use crate::args::{Command, Explain, ExplainWhat};
 use crate::exit::Ended;
 use crate::settings::ServerSettings;
 
@@ -20,7 +22,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
         Command::Up(args) => on_runtime(up::run(ServerSettings::resolve(args.server)?, args.files)),
         Command::Apiserver(args) => on_runtime(apiserver::run(ServerSettings::resolve(args.server)?)),
         Command::Controllers(args) => on_runtime(controllers::run(args.kubeconfig)),
+        Command::Proxy(args) => proxy::run(args),
         Command::Plan(args) => plan::run(&args.files, args.output),
+        Command::Explain(Explain { what: ExplainWhat::Route(args) }) => explain::run(&args),
         Command::Status(args) => on_runtime(status::run(args)),
         Command::Crds(args) => crds::run(args.output),
         Command::Completion { shell } => completion::run(shell),

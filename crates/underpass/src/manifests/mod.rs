@@ -4,4 +4,4 @@ mod apply;
 mod read;
 
 pub(crate) use apply::{apply_all, order};
-pub(crate) use read::{Document, read_all};
+pub(crate) use read::{Document, read_all, split};

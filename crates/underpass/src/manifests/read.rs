@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -77,24 +78,24 @@ fn values(text: &str) -> Box<dyn Iterator<Item = anyhow::Result<Value>> + '_> {
         let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         return Box::new(values.map(|value| Ok(value?)));
     }
-    Box::new(split(text).into_iter().map(|part| Ok(serde_saphyr::from_str(part)?)))
+    Box::new(split(text).into_iter().map(|part| Ok(serde_saphyr::from_str(&text[part])?)))
 }
 
 /// Parsing all documents at once would not say which one is broken. Three dashes at the start of a line cannot stand inside a document.
-fn split(text: &str) -> Vec<&str> {
+pub(crate) fn split(text: &str) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let (mut start, mut position) = (0, 0);
     for line in text.split_inclusive('\n') {
         let mark =
             line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
         if mark {
-            parts.push(&text[start..position]);
+            parts.push(start..position);
             start = position;
         }
         position += line.len();
     }
-    parts.push(&text[start..]);
-    parts.retain(|part| part.lines().any(has_content));
+    parts.push(start..text.len());
+    parts.retain(|part| text[part.clone()].lines().any(has_content));
     parts
 }
 

@@ -1,0 +1,69 @@
+//! ProxyServers, and the Services that they lead to, become the table of a relay.
+//!
+//! Entry by entry: a backend that cannot be served is left out and told as a reject, and the table is the one that its author would
+//! have got without writing it. Refusing the whole object was rejected: one typo must not take a cluster's API away.
+//!
+//! Where two entries want the same thing, the first one has it: in the order of the list inside one object, by namespace and name
+//! between objects. In which order objects come does not matter.
+
+mod admission;
+mod explain;
+mod listener;
+mod route;
+mod targets;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::time::Duration;
+use underpass_resources::ProxyServer;
+use underpass_tables::{Limits, RelayTable};
+
+use admission::Admission;
+use targets::Targets;
+
+pub use explain::{Answer, Explanation, Question, Step, Way, explain};
+
+/// All that decides what a relay does.
+#[derive(Debug, Default)]
+pub struct Observed<'a> {
+    pub proxies: Vec<&'a ProxyServer>,
+    pub services: Vec<&'a Service>,
+    pub slices: Vec<&'a EndpointSlice>,
+}
+
+/// The table for all of these proxies together.
+pub fn relay_table(generation: u64, observed: &Observed<'_>) -> RelayTable {
+    let mut proxies = observed.proxies.clone();
+    proxies.sort_by_key(|proxy| key(&proxy.metadata));
+    let targets = Targets::index(&observed.services, &observed.slices);
+    let mut admission = Admission::default();
+    for proxy in &proxies {
+        admission.offer_all(proxy);
+    }
+    let (accepted, ports, mut rejects) = admission.finish();
+    rejects.extend(targets.rejects().iter().cloned());
+    let (routes, ids) = route::sorted(&accepted, &targets);
+    let listeners = listener::sorted(&accepted, &ports, &ids);
+    RelayTable { generation, listeners, routes, limits: limits(&proxies), drain: drain(&proxies), rejects }
+}
+
+/// The process has one count of connections: the strictest of several limits holds.
+fn limits(proxies: &[&ProxyServer]) -> Limits {
+    let given = || proxies.iter().filter_map(|proxy| proxy.spec.limits.as_ref());
+    Limits {
+        connections: given().filter_map(|limits| limits.max_connections).min(),
+        per_second_per_source: given().filter_map(|limits| limits.connections_per_second_per_source).min(),
+        half_open: given().filter_map(|limits| limits.max_half_open).min(),
+    }
+}
+
+fn drain(proxies: &[&ProxyServer]) -> Duration {
+    let longest = proxies.iter().map(|proxy| proxy.spec.drain_seconds).max();
+    Duration::from_secs(longest.unwrap_or_default().into())
+}
+
+/// Namespace and name, as kubectl would fill them in.
+fn key(metadata: &ObjectMeta) -> (&str, &str) {
+    (metadata.namespace.as_deref().unwrap_or("default"), metadata.name.as_deref().unwrap_or_default())
+}

@@ -1,0 +1,147 @@
+//! Which backends are served: one after the other, each wholly or not at all.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+
+use underpass_resources::ProxyServer;
+use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
+use underpass_resources::proxy_server::ADMIN_PORT;
+use underpass_tables::{Reject, Transport};
+
+use super::key;
+
+/// A backend that is served.
+pub(super) struct Accepted<'a> {
+    pub(super) backend: &'a ProxyBackend,
+    /// `<proxy>-<backend>`.
+    pub(super) route: String,
+}
+
+/// Where backends are served, and which, by their places in the list of accepted ones.
+pub(super) struct Port<'a> {
+    pub(super) proxy: &'a ProxyServer,
+    pub(super) proxy_header: bool,
+    pub(super) backends: Vec<usize>,
+    names: HashMap<String, usize>,
+    default: Option<usize>,
+}
+
+pub(super) type Ports<'a> = BTreeMap<(SocketAddr, Transport), Port<'a>>;
+
+#[derive(Default)]
+pub(super) struct Admission<'a> {
+    accepted: Vec<Accepted<'a>>,
+    ports: Ports<'a>,
+    routes: HashSet<String>,
+    rejects: Vec<Reject>,
+}
+
+impl<'a> Admission<'a> {
+    pub(super) fn offer_all(&mut self, proxy: &'a ProxyServer) {
+        for backend in &proxy.spec.backends {
+            if let Err(reason) = self.offer(proxy, backend) {
+                let (namespace, name) = key(&proxy.metadata);
+                let entry = format!("ProxyServer {namespace}/{name}, backend {}", backend.name);
+                self.rejects.push(Reject { entry, reason });
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> (Vec<Accepted<'a>>, Ports<'a>, Vec<Reject>) {
+        (self.accepted, self.ports, self.rejects)
+    }
+
+    /// Everything that could be wrong is asked before anything is remembered.
+    fn offer(&mut self, proxy: &'a ProxyServer, backend: &'a ProxyBackend) -> Result<(), String> {
+        let place = place(proxy, backend)?;
+        let route = format!("{}-{}", key(&proxy.metadata).1, backend.name);
+        if self.routes.contains(&route) {
+            return Err(format!("another backend is called {route} already; choose another name"));
+        }
+        let names = names(backend);
+        if let Some(port) = self.ports.get(&place) {
+            self.check(port, place, proxy, backend, &names)?;
+        }
+        let number = self.accepted.len();
+        let port = self.ports.entry(place).or_insert_with(|| Port {
+            proxy,
+            proxy_header: backend.accepts_proxy_protocol(),
+            backends: Vec::new(),
+            names: HashMap::new(),
+            default: None,
+        });
+        port.backends.push(number);
+        port.names.extend(names.into_iter().map(|name| (name, number)));
+        port.default = port.default.or(backend.default.then_some(number));
+        self.routes.insert(route.clone());
+        self.accepted.push(Accepted { backend, route });
+        Ok(())
+    }
+
+    /// Whether a backend gets along with those that its port has.
+    fn check(
+        &self,
+        port: &Port<'_>,
+        (address, transport): (SocketAddr, Transport),
+        proxy: &ProxyServer,
+        backend: &ProxyBackend,
+        names: &[String],
+    ) -> Result<(), String> {
+        if !std::ptr::eq(port.proxy, proxy) {
+            let (namespace, name) = key(&port.proxy.metadata);
+            return Err(format!(
+                "{address} belongs to ProxyServer {namespace}/{name}; choose another port or serverIP"
+            ));
+        }
+        let number = backend.port;
+        let called = |accepted: usize| &self.accepted[accepted].backend.name;
+        if transport == Transport::Datagram {
+            let first = called(port.backends[0]);
+            return Err(format!("UDP port {number} belongs to backend {first}; datagrams carry no name to choose by"));
+        }
+        if port.proxy_header != backend.accepts_proxy_protocol() {
+            let (first, does) = (called(port.backends[0]), if port.proxy_header { "does" } else { "does not" });
+            return Err(format!(
+                "proxyProtocol.accept must be the same for all backends of port {number}, and backend {first} {does} accept it"
+            ));
+        }
+        if let Some((name, holder)) = names.iter().find_map(|name| Some((name, port.names.get(name)?))) {
+            return Err(format!(
+                "{name} on port {number} belongs to backend {}; take it out of backend {}",
+                called(*holder),
+                backend.name
+            ));
+        }
+        match port.default {
+            Some(holder) if backend.default => Err(format!(
+                "port {number} has its default in backend {}; only one can have default: true",
+                called(holder)
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn place(proxy: &ProxyServer, backend: &ProxyBackend) -> Result<(SocketAddr, Transport), String> {
+    let spec = &proxy.spec;
+    let Some(address) = spec.network_config.server_ip.address() else {
+        return Err(format!("serverIP {} is not an address", spec.network_config.server_ip));
+    };
+    let port = backend.port;
+    if port == ADMIN_PORT || port == spec.xds_port {
+        return Err(format!("port {port} is needed by the proxy itself (9901 and xdsPort); choose another"));
+    }
+    let transport = match backend.protocol {
+        BackendProtocol::Udp => Transport::Datagram,
+        BackendProtocol::Tcp | BackendProtocol::Tls | BackendProtocol::Https => Transport::Stream,
+    };
+    Ok((SocketAddr::new(address, port), transport))
+}
+
+/// In the form in which names are compared.
+fn names(backend: &ProxyBackend) -> Vec<String> {
+    if backend.protocol == BackendProtocol::Udp {
+        return Vec::new();
+    }
+    backend.hostnames().map(|name| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()).collect()
+}

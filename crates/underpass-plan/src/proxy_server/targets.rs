@@ -1,0 +1,163 @@
+//! From a Service and its port to the addresses that answer there.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
+use underpass_tables::Reject;
+
+use super::key;
+
+/// The label that says whose endpoints a slice lists.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Namespace and name.
+type Key<'a> = (&'a str, &'a str);
+
+pub(super) struct Targets<'a> {
+    services: HashMap<Key<'a>, &'a Service>,
+    slices: HashMap<Key<'a>, Vec<Slice<'a>>>,
+    rejects: Vec<Reject>,
+}
+
+/// What a slice says, with addresses that are some.
+struct Slice<'a> {
+    ports: &'a [EndpointPort],
+    ready: Vec<IpAddr>,
+    /// Not ready, but still answering while they end: better than nothing.
+    ending: Vec<IpAddr>,
+}
+
+impl<'a> Targets<'a> {
+    pub(super) fn index(services: &[&'a Service], slices: &[&'a EndpointSlice]) -> Self {
+        let services = services.iter().map(|service| (key(&service.metadata), *service)).collect();
+        let mut targets = Self { services, slices: HashMap::new(), rejects: Vec::new() };
+        for slice in slices {
+            targets.add(slice);
+        }
+        targets.rejects.sort_by(|one, other| one.entry.cmp(&other.entry));
+        targets
+    }
+
+    pub(super) fn rejects(&self) -> &[Reject] {
+        &self.rejects
+    }
+
+    /// Where a backend's connections can go, sorted; or why nowhere.
+    pub(super) fn endpoints(&self, backend: &ProxyBackend) -> Result<Vec<SocketAddr>, String> {
+        let (namespace, name) = (&*backend.target_namespace, &*backend.target_service);
+        let service =
+            self.services.get(&(namespace, name)).ok_or_else(|| format!("service not found: {namespace}/{name}"))?;
+        let port = service_port(service, backend)?;
+        let slices = self.slices.get(&(namespace, name)).map(Vec::as_slice).unwrap_or_default();
+        if slices.is_empty() {
+            return Err(without_slices(service, namespace, name));
+        }
+        let ready = slices.iter().flat_map(|slice| slice.sockets(&slice.ready, port, backend));
+        let ending = slices.iter().flat_map(|slice| slice.sockets(&slice.ending, port, backend));
+        [sorted(ready), sorted(ending)]
+            .into_iter()
+            .find(|endpoints| !endpoints.is_empty())
+            .ok_or_else(|| format!("no ready endpoint of service {namespace}/{name} has its port {}", port_name(port)))
+    }
+
+    fn add(&mut self, slice: &'a EndpointSlice) {
+        let (namespace, name) = key(&slice.metadata);
+        let Some(service) = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME)) else {
+            let reason = format!("the label {SERVICE_NAME} is missing, so it belongs to no Service");
+            self.rejects.push(Reject { entry: format!("EndpointSlice {namespace}/{name}"), reason });
+            return;
+        };
+        let mut read =
+            Slice { ports: slice.ports.as_deref().unwrap_or_default(), ready: Vec::new(), ending: Vec::new() };
+        for (number, endpoint) in slice.endpoints.iter().flatten().enumerate() {
+            match addresses(endpoint) {
+                Ok(addresses) if is_ready(endpoint) => read.ready.extend(addresses),
+                Ok(addresses) if is_ending(endpoint) => read.ending.extend(addresses),
+                Ok(_) => {}
+                Err(reason) => {
+                    let entry = format!("EndpointSlice {namespace}/{name}, endpoints[{number}]");
+                    self.rejects.push(Reject { entry, reason });
+                }
+            }
+        }
+        self.slices.entry((namespace, service)).or_default().push(read);
+    }
+}
+
+impl Slice<'_> {
+    /// The addresses with the number that the Service's port has in this slice.
+    fn sockets(&self, addresses: &[IpAddr], port: &ServicePort, backend: &ProxyBackend) -> Vec<SocketAddr> {
+        let same = |candidate: &&EndpointPort| {
+            candidate.name.as_deref().unwrap_or_default() == port_name_or_empty(port)
+                && candidate.protocol.as_deref().unwrap_or("TCP") == protocol(backend)
+        };
+        let number = self.ports.iter().find(same).and_then(|port| port.port).and_then(|port| u16::try_from(port).ok());
+        let Some(number) = number.filter(|number| *number > 0) else { return Vec::new() };
+        addresses.iter().map(|address| SocketAddr::new(*address, number)).collect()
+    }
+}
+
+fn sorted(sockets: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let mut sockets: Vec<SocketAddr> = sockets.collect();
+    sockets.sort_unstable();
+    sockets.dedup();
+    sockets
+}
+
+fn service_port<'s>(service: &'s Service, backend: &ProxyBackend) -> Result<&'s ServicePort, String> {
+    let (namespace, name) = key(&service.metadata);
+    let spec = service.spec.as_ref();
+    if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
+        return Err(format!("service {namespace}/{name} is an ExternalName: not resolvable from a file"));
+    }
+    let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+    let wanted = |port: &&ServicePort| {
+        port.port == i32::from(backend.target_port) && port.protocol.as_deref().unwrap_or("TCP") == protocol(backend)
+    };
+    ports
+        .iter()
+        .find(wanted)
+        .ok_or_else(|| format!("service {namespace}/{name} has no {} port {}", protocol(backend), backend.target_port))
+}
+
+fn without_slices(service: &Service, namespace: &str, name: &str) -> String {
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    if selector.is_none_or(|selector| selector.is_empty()) {
+        return format!("service {namespace}/{name} has no selector and no EndpointSlice: not resolvable from a file");
+    }
+    format!("no EndpointSlice is labelled {SERVICE_NAME}={name} in namespace {namespace}")
+}
+
+fn protocol(backend: &ProxyBackend) -> &'static str {
+    if backend.protocol == BackendProtocol::Udp { "UDP" } else { "TCP" }
+}
+
+/// Slices and Services call their only port nothing at all.
+fn port_name_or_empty(port: &ServicePort) -> &str {
+    port.name.as_deref().unwrap_or_default()
+}
+
+fn port_name(port: &ServicePort) -> String {
+    port.name.clone().unwrap_or_else(|| port.port.to_string())
+}
+
+fn addresses(endpoint: &Endpoint) -> Result<Vec<IpAddr>, String> {
+    let parse = |text: &String| {
+        text.parse().map_err(|_| format!("{text} is not an IP address, and names are not resolved here"))
+    };
+    endpoint.addresses.iter().map(parse).collect()
+}
+
+/// Not said means yes.
+fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+}
+
+fn is_ending(endpoint: &Endpoint) -> bool {
+    let conditions = endpoint.conditions.as_ref();
+    let said = |condition: Option<bool>| condition.unwrap_or(false);
+    conditions.is_some_and(|conditions| said(conditions.serving) && said(conditions.terminating))
+}

@@ -1,0 +1,172 @@
+//! `underpass proxy`: the native data plane alone, told by a file.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde_json::json;
+use tracing::{info, warn};
+use underpass_relay::{Admin, AdminState, HealthChecks, RefusedSource, Relay, Settings};
+use underpass_tables::{Reject, RelayTable};
+
+use crate::args::{Proxy, TextOrJson};
+use crate::exit::Ended;
+use crate::output;
+use crate::proxy::{Source, Watch, log_changes};
+use crate::signals::Signals;
+
+pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
+    // An error means that somebody has chosen a provider already, and any will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    raise_descriptor_limit();
+    // Connections have threads of their own; one is enough for what is around them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let result = runtime.block_on(proxy(args));
+    // A forced end does not wait for connections.
+    runtime.shutdown_background();
+    result
+}
+
+async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
+    let mut signals = Signals::listen()?;
+    let cannot_watch = || format!("cannot watch {}", args.file.display());
+    let mut watch = Watch::new(&args.file).with_context(cannot_watch)?;
+    let mut running = Running::start(&args).await?;
+    running.announce(args.output)?;
+    loop {
+        tokio::select! {
+            () = signals.next() => break,
+            changed = watch.changed() => {
+                changed.with_context(cannot_watch)?;
+                running.reload()?;
+            }
+        }
+    }
+    tokio::select! {
+        ended = running.drain() => ended,
+        () = signals.next() => {
+            output::tell("underpass: ended by a second signal; connections were cut");
+            Ok(Ended::Forced)
+        }
+    }
+}
+
+/// The proxy at work.
+struct Running {
+    relay: Arc<Relay>,
+    source: Source,
+    checks: HealthChecks,
+    state: Arc<AdminState>,
+    admin: std::net::SocketAddr,
+}
+
+impl Running {
+    async fn start(args: &Proxy) -> anyhow::Result<Self> {
+        let mut source = Source::new(&args.file)?;
+        let table = source.load()?.context("the file was read twice")?;
+        let access_log = access_log(&args.access_log)?;
+        let admin = Admin::bind(args.admin).await.context("choose another with --admin")?;
+        let relay = Arc::new(Relay::start(Settings { workers: workers(args), access_log, inherited: Vec::new() })?);
+        let state = AdminState::new(relay.clone());
+        let address = admin.address();
+        tokio::spawn(admin.serve(state.clone()));
+        let mut running = Self { relay, source, checks: HealthChecks::default(), state, admin: address };
+        running.apply(table)?;
+        let live = running.relay.live();
+        if live.listeners.is_empty() {
+            bail!("nothing can be listened on{}", listed(&live.table.rejects));
+        }
+        Ok(running)
+    }
+
+    /// Tells on stdout that connections are accepted: one line of JSON, or a block for people.
+    fn announce(&self, format: TextOrJson) -> anyhow::Result<()> {
+        let (pid, admin, live) = (std::process::id(), self.admin, self.relay.live());
+        let text = match format {
+            TextOrJson::Json => {
+                let listeners = live.listeners.iter().map(|listener| listener.address).collect::<Vec<_>>();
+                format!("{}\n", json!({ "pid": pid, "admin": admin, "listeners": listeners }))
+            }
+            TextOrJson::Text => {
+                let listeners: String =
+                    live.listeners.iter().map(|listener| format!("  listener  {}\n", listener.address)).collect();
+                format!("underpass proxy is ready\n{listeners}  admin     http://{admin}\n  pid       {pid}\n")
+            }
+        };
+        Ok(output::print(&text)?)
+    }
+
+    /// Reads the file again. What it says wrongly is told and changes nothing. Connections do not wait for this thread.
+    fn reload(&mut self) -> anyhow::Result<()> {
+        match self.source.load() {
+            Ok(None) => self.state.set_refused(None),
+            Ok(Some(table)) => {
+                self.apply(table)?;
+                self.state.set_refused(None);
+            }
+            Err(error) => {
+                let reason = format!("{:#}", anyhow::Error::new(error));
+                warn!("invalid configuration: {reason}; the one before stays in force");
+                self.state.set_refused(Some(RefusedSource { source: self.source.name(), reason }));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, table: RelayTable) -> anyhow::Result<()> {
+        let before = self.relay.live();
+        self.relay.apply(table)?;
+        let live = self.relay.live();
+        log_changes(&before.table, &live.table);
+        let (generation, rejects) = (live.table.generation, live.table.rejects.len());
+        info!(
+            generation,
+            listeners = live.listeners.len(),
+            routes = live.routes.len(),
+            rejects,
+            "configuration applied"
+        );
+        self.checks.follow(&live);
+        Ok(())
+    }
+
+    async fn drain(self) -> anyhow::Result<Ended> {
+        let (relay, time) = (self.relay.clone(), self.relay.live().table.drain);
+        info!(connections = relay.connections(), seconds = time.as_secs(), "draining");
+        tokio::task::spawn_blocking(move || relay.drain(time)).await?;
+        info!("drained");
+        Ok(Ended::Well)
+    }
+}
+
+fn workers(args: &Proxy) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    args.workers.map_or_else(cores, usize::from)
+}
+
+fn access_log(path: &Path) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
+    if path == Path::new("off") {
+        return Ok(None);
+    }
+    if path == Path::new("-") {
+        return Ok(Some(Box::new(std::io::stdout())));
+    }
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    Ok(Some(Box::new(file.with_context(|| format!("cannot write the access log to {}", path.display()))?)))
+}
+
+/// Every connection takes two descriptors, and the usual soft limit of 1024 is for programs that use select.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(errno) = setrlimit(Resource::Nofile, limit) {
+        warn!(%errno, "the limit of open files cannot be raised");
+    }
+}
+
+fn listed(rejects: &[Reject]) -> String {
+    rejects.iter().map(|reject| format!("\n  {}: {}", reject.entry, reject.reason)).collect()
+}

@@ -1,0 +1,118 @@
+//! A ProxyServer, checked as an API server would, but backend by backend: one that is wrong is refused, the others are taken.
+//!
+//! The object's own fields and its backends are judged by the CRD's schema, taken apart. What the schema says about the list as a
+//! whole (names, defaults and ports that two backends want) is decided by the planner, entry by entry; its length is bounded only
+//! because a Kubernetes API server prices rules by it, so here it is not.
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use underpass_resources::proxy_backend::ProxyBackend;
+use underpass_resources::{ProxyServer, VERSION};
+use underpass_schema::{Path, Schema, Validator};
+use underpass_tables::Reject;
+
+use super::backends::Backends;
+use super::objects::Object;
+
+/// The longest name of an object that fits into every label and log line.
+const MAX_NAME: usize = 253;
+
+pub(super) struct Checker {
+    frame: Validator,
+    backends: Backends,
+}
+
+impl Checker {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let mut frame = schema()?;
+        let spec = frame.properties.get_mut("spec").context("ProxyServer has no spec")?;
+        spec.required.retain(|field| field != "backends");
+        spec.rules.retain(|rule| !rule.rule.contains("self.backends"));
+        let backends = spec.properties.remove("backends").and_then(|backends| backends.items);
+        let backends = Backends::new(*backends.context("ProxyServer has no backends")?);
+        Ok(Self { frame: Validator::new(frame), backends })
+    }
+
+    /// The object with what can be used of it; refused when its own fields are wrong.
+    pub(super) fn check(&mut self, mut object: Value) -> Object {
+        let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let (namespace, name) =
+            (word("/metadata/namespace").unwrap_or("default"), word("/metadata/name").unwrap_or(""));
+        let entry = format!("ProxyServer {namespace}/{name}");
+        let list = object.pointer_mut("/spec/backends").map(Value::take);
+        match self.frame(object) {
+            Err(errors) => Object::Refused(Reject { entry, reason: errors.join("; ") }),
+            Ok(mut proxy) => match list {
+                Some(Value::Array(items)) if !items.is_empty() => {
+                    let (backends, refused) = self.backends(&entry, items);
+                    proxy.spec.backends = backends;
+                    Object::Proxy { proxy: Box::new(proxy), refused }
+                }
+                _ => Object::Refused(Reject {
+                    entry,
+                    reason: "spec.backends: Required value: a list of backends".to_owned(),
+                }),
+            },
+        }
+    }
+
+    /// Drops what was remembered about backends that the last file did not have.
+    pub(super) fn forget_unused(&mut self) {
+        self.backends.forget_unused();
+    }
+
+    fn frame(&self, mut object: Value) -> Result<ProxyServer, Vec<String>> {
+        if let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) {
+            spec.remove("backends");
+        }
+        let schema = self.frame.schema();
+        let unknown = schema.prune_object(&mut object);
+        let mut errors: Vec<String> = unknown.iter().map(|field| format!("{field}: unknown field")).collect();
+        schema.default_into(&mut object);
+        errors.extend(self.frame.validate(&object).iter().map(ToString::to_string));
+        if !is_name(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()) {
+            errors.push("metadata.name: Invalid value: a DNS name in lower case is needed".to_owned());
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        object["spec"]["backends"] = json!([]);
+        serde_json::from_value(object).map_err(|error| vec![error.to_string()])
+    }
+
+    fn backends(&mut self, entry: &str, items: Vec<Value>) -> (Vec<ProxyBackend>, Vec<Reject>) {
+        let (mut good, mut refused) = (Vec::with_capacity(items.len()), Vec::new());
+        for (index, item) in items.into_iter().enumerate() {
+            let name = item["name"].as_str().map_or_else(|| format!("[{index}]"), str::to_owned);
+            match self.backends.check(item) {
+                Ok(backend) => good.push(backend),
+                Err(errors) => {
+                    let errors = errors.iter().map(|error| format!("spec.backends[{index}]{error}"));
+                    let reason = errors.collect::<Vec<_>>().join("; ");
+                    refused.push(Reject { entry: format!("{entry}, backend {name}"), reason });
+                }
+            }
+        }
+        (good, refused)
+    }
+}
+
+fn schema() -> anyhow::Result<Schema> {
+    let crd = underpass_resources::crds().into_iter().find(|crd| crd.spec.names.kind == "ProxyServer");
+    let versions = crd.context("ProxyServer has no definition")?.spec.versions;
+    let version = versions.into_iter().find(|version| version.name == VERSION);
+    let schema = version.and_then(|version| version.schema).and_then(|schema| schema.open_api_v3_schema);
+    let schema = serde_json::to_value(schema.context("ProxyServer has no schema")?)?;
+    match Schema::parse(&schema, &Path::root()) {
+        Ok(schema) => Ok(schema),
+        Err(errors) => bail!("the schema of ProxyServer is broken: {errors:?}"),
+    }
+}
+
+/// A DNS subdomain: metrics and log lines carry it as it is.
+fn is_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let label =
+        |label: &str| !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-');
+    name.len() <= MAX_NAME && name.split('.').all(label)
+}

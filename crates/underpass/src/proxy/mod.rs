@@ -1,0 +1,12 @@
+//! What `underpass proxy` and `underpass explain route` share: a file of objects, checked entry by entry, as the table of a relay.
+
+mod backends;
+mod changes;
+mod check;
+mod objects;
+mod source;
+mod watch;
+
+pub(crate) use changes::log_changes;
+pub(crate) use source::Source;
+pub(crate) use watch::Watch;

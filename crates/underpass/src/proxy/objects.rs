@@ -1,0 +1,136 @@
+//! One document of a file as the objects that a proxy is made of.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use underpass_resources::{HOSTED_CLUSTER_GROUP, ProxyServer, VERSION};
+use underpass_tables::Reject;
+
+use super::check::Checker;
+
+pub(crate) enum Object {
+    /// With the backends that were refused already.
+    Proxy {
+        proxy: Box<ProxyServer>,
+        refused: Vec<Reject>,
+    },
+    Service(Box<Service>),
+    Slice(Box<EndpointSlice>),
+    /// Understood to be an object of these kinds, and wrong.
+    Refused(Reject),
+    /// Nothing that a proxy needs.
+    Other,
+}
+
+impl Object {
+    pub(super) fn identity(&self) -> Option<(&'static str, &str, &str)> {
+        let (kind, metadata) = match self {
+            Self::Proxy { proxy, .. } => ("ProxyServer", &proxy.metadata),
+            Self::Service(service) => ("Service", &service.metadata),
+            Self::Slice(slice) => ("EndpointSlice", &slice.metadata),
+            Self::Refused(_) | Self::Other => return None,
+        };
+        let (namespace, name) = key(metadata);
+        Some((kind, namespace, name))
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.identity() {
+            Some((kind, namespace, name)) => write!(f, "{kind} {namespace}/{name}"),
+            None => f.write_str("object"),
+        }
+    }
+}
+
+/// Reads what stands between two marks: one YAML document, or JSON documents in a row.
+pub(super) fn read_part(part: &str, checker: &mut Checker) -> anyhow::Result<Vec<Object>> {
+    let body = part.strip_prefix("---").unwrap_or(part).trim_start();
+    let mut objects = Vec::new();
+    if body.starts_with('{')
+        && let Ok(documents) =
+            serde_json::Deserializer::from_str(body).into_iter().collect::<Result<Vec<&RawValue>, _>>()
+    {
+        for document in documents {
+            read_json(document.get(), checker, &mut objects)?;
+        }
+    } else {
+        read_value(serde_saphyr::from_str(part)?, checker, &mut objects)?;
+    }
+    Ok(objects)
+}
+
+/// As much as decides how to read the rest.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+}
+
+/// Services and slices, which there may be thousands of, are read without a detour.
+fn read_json(text: &str, checker: &mut Checker, objects: &mut Vec<Object>) -> anyhow::Result<()> {
+    let head: Head<'_> = serde_json::from_str(text)?;
+    let typed = match (&*head.api_version, &*head.kind) {
+        ("v1", "Service") => serde_json::from_str(text).ok().map(Object::Service),
+        ("discovery.k8s.io/v1", "EndpointSlice") => serde_json::from_str(text).ok().map(Object::Slice),
+        _ => None,
+    };
+    match typed.filter(|object| object.identity().is_some_and(|(_, _, name)| !name.is_empty())) {
+        Some(object) => objects.push(object),
+        None => read_value(serde_json::from_str(text)?, checker, objects)?,
+    }
+    Ok(())
+}
+
+fn read_value(mut value: Value, checker: &mut Checker, objects: &mut Vec<Object>) -> anyhow::Result<()> {
+    if value.is_null() {
+        return Ok(());
+    }
+    let word = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (word("apiVersion"), word("kind"));
+    if kind.is_empty() || api_version.is_empty() {
+        anyhow::bail!("apiVersion or kind is missing, so it is not an object");
+    }
+    if (api_version.as_str(), kind.as_str()) == ("v1", "List") {
+        let items = value["items"].take();
+        let items = items.as_array().context("a List without items")?;
+        return items.iter().try_for_each(|item| read_value(item.clone(), checker, objects));
+    }
+    objects.push(match (api_version.as_str(), kind.as_str()) {
+        ("v1", "Service") => typed(&kind, value, Object::Service),
+        ("discovery.k8s.io/v1", "EndpointSlice") => typed(&kind, value, Object::Slice),
+        (_, "ProxyServer") if api_version == format!("{HOSTED_CLUSTER_GROUP}/{VERSION}") => checker.check(value),
+        _ => Object::Other,
+    });
+    Ok(())
+}
+
+fn typed<T: DeserializeOwned>(kind: &str, value: Value, object: fn(Box<T>) -> Object) -> Object {
+    let word = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let (namespace, name) = (word("/metadata/namespace"), word("/metadata/name").unwrap_or_default());
+    let entry = format!("{kind} {}/{name}", namespace.as_deref().unwrap_or("default"));
+    if name.is_empty() {
+        return Object::Refused(Reject { entry, reason: "metadata.name is missing".to_owned() });
+    }
+    match serde_json::from_value(value) {
+        Ok(read) => object(Box::new(read)),
+        Err(error) => Object::Refused(Reject { entry, reason: error.to_string() }),
+    }
+}
+
+/// Namespace and name, as kubectl would fill them in.
+pub(super) fn key(metadata: &ObjectMeta) -> (&str, &str) {
+    (metadata.namespace.as_deref().unwrap_or("default"), metadata.name.as_deref().unwrap_or_default())
+}

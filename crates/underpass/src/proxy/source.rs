@@ -1,0 +1,126 @@
+//! A file, read again and again: only what changed in it is parsed and checked again.
+//!
+//! A file that cannot be parsed to its end, or that declares no ProxyServer, is refused as a whole: it may have been caught half-written,
+//! and what it does not say any more may be what its author is about to write. Everything else is refused entry by entry.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use underpass_plan::proxy_server::{Observed, relay_table};
+use underpass_tables::{Reject, RelayTable};
+
+use super::check::Checker;
+use super::objects::{Object, read_part};
+use crate::manifests::split;
+
+/// Why a file is refused as a whole.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SourceError {
+    #[error("cannot read {}", .0.display())]
+    Read(PathBuf, #[source] std::io::Error),
+    #[error("{}, document {document} cannot be parsed", .path.display())]
+    Parse {
+        path: PathBuf,
+        document: usize,
+        #[source]
+        cause: anyhow::Error,
+    },
+    #[error("{} declares no ProxyServer that can be used{}", .path.display(), listed(.rejects))]
+    NoProxy { path: PathBuf, rejects: Vec<Reject> },
+}
+
+pub(crate) struct Source {
+    path: PathBuf,
+    checker: Checker,
+    generation: u64,
+    text: String,
+    parts: Vec<(Range<usize>, Arc<Vec<Object>>)>,
+}
+
+impl Source {
+    pub(crate) fn new(path: &Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            checker: Checker::new()?,
+            generation: 0,
+            text: String::new(),
+            parts: Vec::new(),
+        })
+    }
+
+    /// The table that the file asks for; None when it says what it said before. After an error everything is as before.
+    pub(crate) fn load(&mut self) -> Result<Option<RelayTable>, SourceError> {
+        let text = std::fs::read_to_string(&self.path).map_err(|error| SourceError::Read(self.path.clone(), error))?;
+        if text == self.text && self.generation > 0 {
+            return Ok(None);
+        }
+        let parts = self.parse(&text)?;
+        let table = self.table(&parts)?;
+        self.generation += 1;
+        self.checker.forget_unused();
+        (self.text, self.parts) = (text, parts);
+        Ok(Some(table))
+    }
+
+    /// For messages.
+    pub(crate) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn parse(&mut self, text: &str) -> Result<Vec<(Range<usize>, Arc<Vec<Object>>)>, SourceError> {
+        let known: HashMap<&str, &Arc<Vec<Object>>> =
+            self.parts.iter().map(|(range, objects)| (&self.text[range.clone()], objects)).collect();
+        let mut parts = Vec::with_capacity(known.len());
+        for (number, range) in split(text).into_iter().enumerate() {
+            let part = &text[range.clone()];
+            let objects = match known.get(part) {
+                Some(objects) => Arc::clone(objects),
+                None => Arc::new(read_part(part, &mut self.checker).map_err(|cause| SourceError::Parse {
+                    path: self.path.clone(),
+                    document: number + 1,
+                    cause,
+                })?),
+            };
+            parts.push((range, objects));
+        }
+        Ok(parts)
+    }
+
+    fn table(&self, parts: &[(Range<usize>, Arc<Vec<Object>>)]) -> Result<RelayTable, SourceError> {
+        let mut observed = Observed::default();
+        let mut rejects = Vec::new();
+        let mut seen = HashSet::new();
+        for object in parts.iter().flat_map(|(_, objects)| objects.iter()) {
+            if let Some(identity) = object.identity()
+                && !seen.insert(identity)
+            {
+                let reason = "the file has this object twice; the first one counts".to_owned();
+                rejects.push(Reject { entry: object.to_string(), reason });
+                continue;
+            }
+            match object {
+                Object::Proxy { proxy, refused } => {
+                    observed.proxies.push(proxy);
+                    rejects.extend_from_slice(refused);
+                }
+                Object::Service(service) => observed.services.push(service),
+                Object::Slice(slice) => observed.slices.push(slice),
+                Object::Refused(reject) => rejects.push(reject.clone()),
+                Object::Other => {}
+            }
+        }
+        if observed.proxies.is_empty() {
+            return Err(SourceError::NoProxy { path: self.path.clone(), rejects });
+        }
+        let mut table = relay_table(self.generation + 1, &observed);
+        table.rejects.extend(rejects);
+        table.rejects.sort_by(|one, other| (&one.entry, &one.reason).cmp(&(&other.entry, &other.reason)));
+        Ok(table)
+    }
+}
+
+fn listed(rejects: &[Reject]) -> String {
+    rejects.iter().map(|reject| format!("\n  {}: {}", reject.entry, reject.reason)).collect()
+}
