@@ -32,5 +32,13 @@ bench-apiserver: setup ## the embedded API server beside kube-apiserver and etcd
 	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed
 	./bench/apiserver
 
+bench-relay: setup ## the relay beside Envoy, HAProxy, nginx and sniproxy; writes docs/performance.md
+	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed
+	./bench/relay --docs docs
+
+bench-fidelity: setup ## what a relay owes to both sides, asked of the same five; writes docs/fidelity.md
+	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed
+	./bench/fidelity --docs docs
+
 setup: # tool chains are checked, Debian packages and clients are installed
 	@./scripts/setup

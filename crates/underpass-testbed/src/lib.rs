@@ -1,10 +1,13 @@
-//! For tests only: a running underpass, kubectl, scratch folders.
+//! For tests only: a running underpass, kubectl, scratch folders, proxies and what they must hold.
 //!
 //! Everything here panics when it fails, with all that the processes said: the caller is a test. Every process that is started here
 //! is ended when its value goes, every folder is removed, and nothing is shared between two tests: no port, no home, no cache.
 
+pub mod fidelity;
+pub mod hello;
 mod kubectl;
 mod process;
+pub mod proxies;
 mod underpass;
 mod wait;
 

@@ -1,0 +1,78 @@
+//! `make bench-fidelity`: what a relay owes to both sides, asked of our proxy, Envoy, HAProxy, nginx and sniproxy.
+//!
+//! The exit code says whether it could be asked, and, of our own proxy alone, whether it holds.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use underpass_testbed::fidelity::{self, Settings, Verdict};
+use underpass_testbed::proxies::Proxy;
+
+use crate::report::Column;
+
+/// Runs all cases against all proxies that are here.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Our own program; left out: only the others are asked
+    #[arg(long)]
+    underpass: Option<PathBuf>,
+    /// Left out: Envoy is not asked
+    #[arg(long)]
+    envoy: Option<PathBuf>,
+    /// Ask only these
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Proxy>,
+    /// Only cases whose name contains this
+    #[arg(long, default_value = "")]
+    case: String,
+    /// Connections in the case that looks for leaks
+    #[arg(long, default_value_t = 100_000)]
+    sequential: usize,
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+    /// Write the page into this folder
+    #[arg(long)]
+    docs: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    let settings = Settings { sequential: args.sequential };
+    let mut columns = Vec::new();
+    for proxy in Proxy::ALL.into_iter().filter(|proxy| args.only.is_empty() || args.only.contains(proxy)) {
+        let program = match proxy {
+            Proxy::Underpass => args.underpass.clone(),
+            Proxy::Envoy => args.envoy.clone(),
+            other => other.usual_program(),
+        };
+        let Some(program) = program else { continue };
+        eprintln!("{}", proxy.name());
+        let verdicts = fidelity::run(proxy, &program, settings, &args.case);
+        columns.push(Column { proxy, version: proxy.version(&program), verdicts });
+    }
+    anyhow::ensure!(
+        !columns.is_empty(),
+        "no proxy is here: name programs with --underpass and --envoy, or run scripts/peers"
+    );
+    match args.output {
+        Format::Table => print!("{}", report::table(&columns)),
+        Format::Json => println!("{:#}", report::json(&columns)),
+    }
+    if let Some(folder) = &args.docs {
+        std::fs::write(folder.join("fidelity.md"), report::page(&columns, settings))?;
+    }
+    let ours = columns.iter().find(|column| column.proxy == Proxy::Underpass);
+    let broken = ours.is_some_and(|ours| ours.verdicts.iter().any(|(_, verdict)| *verdict != Verdict::Pass));
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

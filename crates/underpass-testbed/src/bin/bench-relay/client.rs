@@ -1,0 +1,108 @@
+//! The load: what clients do, the same for every proxy.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use underpass_testbed::hello::Hello;
+
+use crate::backend;
+
+/// Of a round trip, in bytes.
+pub(crate) const MESSAGE: usize = 64;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Of a connection that is there, but not busy.
+const BETWEEN_MESSAGES: Duration = Duration::from_millis(20);
+const BULK_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Connects and says whom it wants.
+pub(crate) fn open(proxy: SocketAddr, name: &str) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(proxy)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    stream.write_all(&Hello::to(name).bytes())?;
+    Ok(stream)
+}
+
+/// A connection that was greeted.
+pub(crate) fn greeted(proxy: SocketAddr, name: &str) -> std::io::Result<TcpStream> {
+    let mut stream = open(proxy, name)?;
+    stream.read_exact(&mut [0])?;
+    Ok(stream)
+}
+
+/// So many connections, a few at a time, over all names in turn. An error when one of them fails.
+pub(crate) fn connections(proxy: SocketAddr, names: &[String], count: usize, at_once: usize) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || -> anyhow::Result<()> {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return Ok(());
+            }
+            greeted(proxy, &names[index % names.len()]).with_context(|| format!("connection {index}"))?;
+        }
+    };
+    at_the_same_time(at_once, |_| work())
+}
+
+/// Bulk both ways on so many connections.
+pub(crate) fn bulk(proxy: SocketAddr, name: &str, connections: usize, bytes: u64) -> anyhow::Result<()> {
+    at_the_same_time(connections, |_| {
+        let mut stream = open(proxy, name)?;
+        stream.set_read_timeout(Some(BULK_PATIENCE))?;
+        stream.set_write_timeout(Some(BULK_PATIENCE))?;
+        let mut writer = stream.try_clone()?;
+        let sending = std::thread::spawn(move || backend::send(&mut writer, bytes));
+        backend::receive(&mut stream, bytes).context("receiving")?;
+        sending.join().unwrap_or(Ok(())).context("sending")?;
+        stream.read_exact(&mut [0]).context("the backend's last word")
+    })
+}
+
+/// So many connections, each with so many round trips.
+pub(crate) fn round_trips(proxy: SocketAddr, name: &str, connections: usize, each: usize) -> anyhow::Result<()> {
+    at_the_same_time(connections, |_| {
+        let mut stream = open(proxy, name)?;
+        let mut message = [b'x'; MESSAGE];
+        for _ in 0..each {
+            stream.write_all(&message)?;
+            stream.read_exact(&mut message)?;
+        }
+        Ok(())
+    })
+}
+
+/// So many connections that are greeted and then stay silent.
+pub(crate) fn idle(proxy: SocketAddr, name: &str, count: usize) -> anyhow::Result<Vec<TcpStream>> {
+    (0..count).map(|index| greeted(proxy, name).with_context(|| format!("idle connection {index}"))).collect()
+}
+
+/// Connections that stay, with a round trip now and then until it is over. How many of them broke.
+pub(crate) fn standing(proxy: SocketAddr, name: &str, count: usize, over: &AtomicBool) -> anyhow::Result<usize> {
+    let opened: std::io::Result<Vec<_>> = (0..count).map(|_| open(proxy, name)).collect();
+    let mut streams = opened?;
+    let mut message = [b'x'; MESSAGE];
+    let mut works =
+        |stream: &mut TcpStream| stream.write_all(&message).and_then(|()| stream.read_exact(&mut message)).is_ok();
+    while !over.load(Ordering::Relaxed) {
+        streams.retain_mut(&mut works);
+        std::thread::sleep(BETWEEN_MESSAGES);
+    }
+    streams.retain_mut(&mut works);
+    Ok(count - streams.len())
+}
+
+fn at_the_same_time(count: usize, work: impl Fn(usize) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || work(index))).collect();
+        let results = threads.into_iter().map(|thread| thread.join().expect("clients do not panic"));
+        // All of them end before the first error is told.
+        results.collect::<Vec<_>>().into_iter().collect()
+    })
+}

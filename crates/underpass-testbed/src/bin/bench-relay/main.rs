@@ -1,0 +1,140 @@
+//! `make bench-relay`: our proxy beside Envoy, HAProxy, nginx and sniproxy, with the same backend, the same load and two workers each.
+//!
+//! What counts is the processor time of the proxy's own processes: on a machine that others use too, times are noise and processor time
+//! is nearly not. Proxies take turns, so that a slow minute of the machine meets all of them. No result is a verdict: the exit code says
+//! whether it could be measured, never how it went.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+mod backend;
+mod client;
+mod measure;
+mod plot;
+mod report;
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use underpass_testbed::proxies::Proxy;
+
+use crate::backend::Backend;
+use crate::measure::{Amounts, Bench, Measure};
+use crate::report::Results;
+
+/// Measures proxies side by side.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Our own program; left out: only the others are measured
+    #[arg(long)]
+    underpass: Option<PathBuf>,
+    /// Left out: Envoy is not measured
+    #[arg(long)]
+    envoy: Option<PathBuf>,
+    /// Measure only these
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Proxy>,
+    /// Only these parts
+    #[arg(long, value_delimiter = ',')]
+    part: Vec<Part>,
+    /// A tenth of everything, once: to see that it works, not to be quoted
+    #[arg(long)]
+    quick: bool,
+    /// How often each sample is taken
+    #[arg(long)]
+    repeats: Option<usize>,
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+    /// Write the page and its plot into this folder
+    #[arg(long)]
+    docs: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Carrying,
+    Idling,
+    Routing,
+    Changing,
+    Losing,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let mut amounts = if args.quick { Amounts::QUICK } else { Amounts::FULL };
+    amounts.repeats = args.repeats.unwrap_or(amounts.repeats);
+    let backend = Backend::start(amounts.bulk_bytes)?;
+    let programs = programs(&args)?;
+    let benches: Vec<Bench<'_>> =
+        programs.iter().map(|(proxy, program)| Bench { proxy: *proxy, program, backend: &backend, amounts }).collect();
+    let mut results = Results::new(&programs, amounts);
+    for part in Part::value_variants() {
+        if args.part.is_empty() || args.part.contains(part) {
+            run(*part, &benches, &mut results);
+        }
+    }
+    match args.output {
+        Format::Table => print!("{}", results.table()),
+        Format::Json => println!("{:#}", results.json()),
+    }
+    if let Some(folder) = &args.docs {
+        std::fs::write(folder.join("performance.md"), results.page())?;
+        std::fs::write(folder.join("performance.svg"), plot::svg(&results))?;
+    }
+    Ok(())
+}
+
+/// The proxies that are here and wanted.
+fn programs(args: &Args) -> anyhow::Result<Vec<(Proxy, PathBuf)>> {
+    let program = |proxy: Proxy| match proxy {
+        Proxy::Underpass => args.underpass.clone(),
+        Proxy::Envoy => args.envoy.clone(),
+        other => other.usual_program(),
+    };
+    let wanted = |proxy: &Proxy| args.only.is_empty() || args.only.contains(proxy);
+    let found: Vec<_> =
+        Proxy::ALL.into_iter().filter(wanted).filter_map(|proxy| Some((proxy, program(proxy)?))).collect();
+    anyhow::ensure!(
+        !found.is_empty(),
+        "no proxy is here: name programs with --underpass and --envoy, or run scripts/peers"
+    );
+    Ok(found)
+}
+
+/// One part of the measures: all proxies in turn, and again.
+fn run(part: Part, benches: &[Bench<'_>], results: &mut Results) {
+    // Its result is a count over many changes; once is enough.
+    let repeats = if part == Part::Losing { 1 } else { benches.first().map_or(1, |bench| bench.amounts.repeats) };
+    for repeat in 1..=repeats {
+        for bench in benches {
+            eprintln!("{part:?} {repeat}/{repeats}: {}", bench.proxy.name());
+            match samples(part, bench) {
+                Ok(samples) => results.add(bench.proxy, samples),
+                Err(error) => results.note(bench.proxy, &format!("{part:?}: {error:#}")),
+            }
+        }
+    }
+}
+
+fn samples(part: Part, bench: &Bench<'_>) -> anyhow::Result<measure::Samples> {
+    let amounts = bench.amounts;
+    Ok(match part {
+        Part::Carrying => bench.carrying()?,
+        Part::Idling => bench.idling()?,
+        Part::Routing => vec![
+            (Measure::RoutingFew, bench.routing(10)?),
+            (Measure::RoutingVeryMany, bench.routing(amounts.very_many)?),
+        ],
+        Part::Changing => {
+            let many = bench.changing(amounts.many)?.into_iter().map(|time| (Measure::ChangeMany, time));
+            let very_many = bench.changing(amounts.very_many)?.into_iter().map(|time| (Measure::ChangeVeryMany, time));
+            many.chain(very_many).collect()
+        }
+        Part::Losing => vec![(Measure::Lost, bench.losing()? as f64)],
+    })
+}

@@ -1,0 +1,61 @@
+//! Many connections, and what is left of them.
+
+use std::time::{Duration, Instant};
+
+use super::Case;
+use super::conn::{Conn, Outcome, pause};
+use super::lane::{Lane, Setup};
+
+/// Descriptors that a proxy may open for itself while it is watched.
+const SPARE: u64 = 8;
+const SETTLES_WITHIN: Duration = Duration::from_secs(20);
+
+pub(super) const CASES: &[Case] = &[
+    Case::new("500 connections at once", "all of them are served, and stay apart", Setup::Named, at_once).alone(),
+    Case::new(
+        "many connections, one after the other",
+        "all served, and no descriptor is left behind",
+        Setup::Named,
+        sequential,
+    )
+    .alone(),
+];
+
+fn at_once(lane: &Lane<'_>) -> Outcome {
+    let before = lane.running.usage().descriptors;
+    let mut pairs: Vec<(Conn, Conn)> = (0..500).map(|_| lane.open()).collect::<Outcome<_>>()?;
+    for (index, (client, _)) in pairs.iter_mut().enumerate() {
+        client.send(&index.to_be_bytes())?;
+    }
+    for (index, (client, backend)) in pairs.iter_mut().enumerate() {
+        backend.expect(&index.to_be_bytes())?;
+        backend.send(&(!index).to_be_bytes())?;
+        client.expect(&(!index).to_be_bytes())?;
+    }
+    drop(pairs);
+    settles(lane, before)
+}
+
+fn sequential(lane: &Lane<'_>) -> Outcome {
+    lane.still_works()?;
+    let before = lane.running.usage().descriptors;
+    for index in 0..lane.settings.sequential {
+        lane.still_works().map_err(|seen| format!("connection {index}: {seen}"))?;
+    }
+    settles(lane, before)
+}
+
+/// As many descriptors as before, soon.
+fn settles(lane: &Lane<'_>, before: u64) -> Outcome {
+    let deadline = Instant::now() + SETTLES_WITHIN;
+    loop {
+        let now = lane.running.usage().descriptors;
+        if now <= before + SPARE {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{before} descriptors before, {now} after"));
+        }
+        pause(Duration::from_millis(50));
+    }
+}
