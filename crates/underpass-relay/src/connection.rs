@@ -277,7 +277,9 @@ impl Connection {
     fn decide(&mut self, key: Key, found: Found, bytes: &[u8], ctx: &mut Context) -> Fate {
         let socket = self.record.source;
         self.record.source = found.source.unwrap_or(socket);
-        if ctx.log.is_some() && let Start::Named(name) = &found.start {
+        if ctx.log.is_some()
+            && let Start::Named(name) = &found.start
+        {
             self.record.server_name = Some((**name).into());
         }
         let facts = Facts { source: self.record.source.ip().to_canonical(), opening: found.start.opening() };

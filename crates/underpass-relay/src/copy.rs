@@ -126,7 +126,13 @@ impl Direction {
 
     /// Moves what can be moved now, and passes the end on when it is reached. When it is `last` in doing so, that is left to the close
     /// that follows.
-    pub(crate) fn pump(&mut self, from: &mut Side, to: &mut Side, last: bool, tools: &mut Tools) -> Result<Pumped, Broken> {
+    pub(crate) fn pump(
+        &mut self,
+        from: &mut Side,
+        to: &mut Side,
+        last: bool,
+        tools: &mut Tools,
+    ) -> Result<Pumped, Broken> {
         match self.advance(from, to, tools)? {
             Pumped::Finished if self.end == End::Read && !last => self.pass_end(to, tools),
             pumped => Ok(pumped),

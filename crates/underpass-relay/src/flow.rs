@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::{self, Errno};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, ipproto, recv, recvfrom, send, sendto, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, ipproto, recv, recvfrom, send, sendto,
+    socket_with,
 };
 use underpass_tables::{Decision, Facts, Opening};
 
@@ -58,7 +59,13 @@ impl Flows {
     }
 
     /// Datagrams have come in at a listener.
-    pub(crate) fn from_clients(&mut self, door: usize, listener: &Arc<LiveListener>, socket: &OwnedFd, ctx: &mut Context) {
+    pub(crate) fn from_clients(
+        &mut self,
+        door: usize,
+        listener: &Arc<LiveListener>,
+        socket: &OwnedFd,
+        ctx: &mut Context,
+    ) {
         let mut buffer = std::mem::take(&mut self.buffer);
         if buffer.is_empty() {
             buffer = vec![0; DATAGRAM_BYTES].into();
@@ -79,7 +86,12 @@ impl Flows {
     }
 
     /// An endpoint has answered; `socket` is the listener's, so that answers come from where questions went.
-    pub(crate) fn from_upstream(&mut self, key: Key, socket: impl Fn(usize) -> Option<Arc<OwnedFd>>, ctx: &mut Context) {
+    pub(crate) fn from_upstream(
+        &mut self,
+        key: Key,
+        socket: impl Fn(usize) -> Option<Arc<OwnedFd>>,
+        ctx: &mut Context,
+    ) {
         for _ in 0..TURN {
             let Some(flow) = self.flows.get_mut(key) else { return };
             match recv(&flow.upstream, &mut *self.buffer, RecvFlags::empty()) {
@@ -114,7 +126,8 @@ impl Flows {
     /// Ends the flows of routes that the table no longer has: there is no conversation to finish.
     pub(crate) fn on_table(&mut self, ctx: &mut Context) {
         for key in self.flows.keys() {
-            let removed = |record: &Record| record.chosen.as_ref().is_some_and(|chosen| chosen.route.removed.load(Relaxed));
+            let removed =
+                |record: &Record| record.chosen.as_ref().is_some_and(|chosen| chosen.route.removed.load(Relaxed));
             if self.flows.get_mut(key).is_some_and(|flow| removed(&flow.record)) {
                 self.end(key, End::Drained, ctx);
             }
@@ -127,7 +140,13 @@ impl Flows {
         }
     }
 
-    fn of_client(&mut self, door: usize, client: SocketAddr, listener: &Arc<LiveListener>, ctx: &mut Context) -> Option<Key> {
+    fn of_client(
+        &mut self,
+        door: usize,
+        client: SocketAddr,
+        listener: &Arc<LiveListener>,
+        ctx: &mut Context,
+    ) -> Option<Key> {
         if let Some(key) = self.by_client.get(&(door, client)) {
             return Some(*key);
         }
@@ -144,7 +163,13 @@ impl Flows {
     }
 
     #[expect(clippy::result_large_err, reason = "the record has to be finished by whoever is told")]
-    fn start(&mut self, door: usize, client: SocketAddr, mut record: Record, ctx: &Context) -> Result<Key, (Record, End)> {
+    fn start(
+        &mut self,
+        door: usize,
+        client: SocketAddr,
+        mut record: Record,
+        ctx: &Context,
+    ) -> Result<Key, (Record, End)> {
         if self.flows.len() >= MOST || !Context::below(&ctx.shared.connections, ctx.limits().connections) {
             return Err((record, End::TooManyConnections));
         }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
-    sendmsg, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg, sockopt,
 };
 use underpass_tables::Transport;
 
@@ -62,7 +62,9 @@ impl Inherited {
 pub fn take(path: &Path) -> Result<Option<Inherited>, HandoverError> {
     let mut predecessor = match UnixStream::connect(path) {
         Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error.into()),
     };
     check_peer(&predecessor)?;
@@ -127,7 +129,8 @@ fn send(successor: &UnixStream, sockets: &[Socket]) -> Result<(), HandoverError>
     if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(HandoverError::Garbled);
     }
-    let sent = sendmsg(successor, &[IoSlice::new(&entries)], &mut control, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
+    let sent =
+        sendmsg(successor, &[IoSlice::new(&entries)], &mut control, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
     // A message of this size goes into an empty Unix socket whole.
     if sent == entries.len() { Ok(()) } else { Err(HandoverError::Garbled) }
 }
@@ -194,5 +197,9 @@ fn parse_entry(entry: &[u8]) -> Option<(Transport, SocketAddr)> {
 /// Sockets are given to and taken from processes of our own user only, or root's.
 fn check_peer(stream: &UnixStream) -> Result<(), HandoverError> {
     let peer = sockopt::socket_peercred(stream).map_err(io::Error::from)?.uid;
-    if peer == rustix::process::geteuid() || peer.is_root() { Ok(()) } else { Err(HandoverError::Stranger(peer.as_raw())) }
+    if peer == rustix::process::geteuid() || peer.is_root() {
+        Ok(())
+    } else {
+        Err(HandoverError::Stranger(peer.as_raw()))
+    }
 }

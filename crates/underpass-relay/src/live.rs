@@ -68,7 +68,8 @@ impl Live {
             table.routes.iter().map(|route| LiveRoute::new(route, old.get(route.name.as_str()).copied())).collect();
         mark_removed(&old, &table);
         let listeners = table.listeners.iter().map(|listener| {
-            let same = |old: &&Arc<LiveListener>| old.transport == listener.transport && old.address == listener.address;
+            let same =
+                |old: &&Arc<LiveListener>| old.transport == listener.transport && old.address == listener.address;
             before.and_then(|live| live.listeners.iter().find(same)).cloned().unwrap_or_else(|| {
                 Arc::new(LiveListener {
                     name: listener.name.clone(),
@@ -112,11 +113,8 @@ impl LiveRoute {
         if let Some(before) = before.filter(|before| before.route == *route) {
             return before.clone();
         }
-        let old: HashMap<SocketAddr, &Arc<Endpoint>> = before
-            .iter()
-            .flat_map(|before| &before.endpoints)
-            .map(|endpoint| (endpoint.address, endpoint))
-            .collect();
+        let old: HashMap<SocketAddr, &Arc<Endpoint>> =
+            before.iter().flat_map(|before| &before.endpoints).map(|endpoint| (endpoint.address, endpoint)).collect();
         let endpoint = |address: &SocketAddr| {
             old.get(address).map_or_else(|| Arc::new(Endpoint::new(*address)), |endpoint| (*endpoint).clone())
         };
@@ -125,7 +123,9 @@ impl LiveRoute {
             stats: before.map_or_else(Arc::default, |before| before.stats.clone()),
             route: route.clone(),
             turn: AtomicU32::new(0),
-            removed: before.filter(|before| before.route.goes_on_as(route)).map_or_else(Arc::default, |before| before.removed.clone()),
+            removed: before
+                .filter(|before| before.route.goes_on_as(route))
+                .map_or_else(Arc::default, |before| before.removed.clone()),
         })
     }
 
@@ -137,7 +137,8 @@ impl LiveRoute {
             return if tried.is_empty() { Some(0) } else { None };
         }
         let start = self.turn.fetch_add(1, Relaxed);
-        let in_turn = (0..count).map(|step| u16::try_from((start.wrapping_add(u32::from(step))) % u32::from(count)).unwrap_or(0));
+        let in_turn =
+            (0..count).map(|step| u16::try_from((start.wrapping_add(u32::from(step))) % u32::from(count)).unwrap_or(0));
         let untried = in_turn.filter(|index| !tried.contains(index));
         let usable = untried.clone().filter(|index| self.endpoints[usize::from(*index)].usable(now_ms));
         self.by_balance(usable).or_else(|| self.by_balance(untried))

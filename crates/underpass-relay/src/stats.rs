@@ -7,8 +7,7 @@ use crate::live::Live;
 use crate::record::End;
 
 /// Upper bounds of the buckets, in milliseconds; the last one is open.
-const BUCKETS_MS: [u64; 14] =
-    [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 300_000, 3_600_000];
+const BUCKETS_MS: [u64; 14] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 300_000, 3_600_000];
 
 #[derive(Default)]
 pub struct ListenerStats {

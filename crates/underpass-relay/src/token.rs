@@ -50,7 +50,13 @@ mod tests {
     #[test]
     fn what_goes_in_comes_out() {
         let key = Key { index: u32::MAX, life: (1 << 29) - 1 };
-        for token in [Token::Client(key), Token::Upstream(key), Token::Rival(Key { index: 5, life: 7 }), Token::Flow(key), Token::Fixed(9)] {
+        for token in [
+            Token::Client(key),
+            Token::Upstream(key),
+            Token::Rival(Key { index: 5, life: 7 }),
+            Token::Flow(key),
+            Token::Fixed(9),
+        ] {
             assert_eq!(Token::from_data(token.data()), token);
         }
     }

@@ -155,7 +155,8 @@ mod tests {
             let deadline = now + (state >> 33) % 40_000;
             wheel.set(index, deadline);
             list.insert(index, deadline.div_ceil(TICK_MS));
-            let due: Vec<u32> = list.iter().filter(|(_, tick)| **tick <= now / TICK_MS).map(|(index, _)| *index).collect();
+            let due: Vec<u32> =
+                list.iter().filter(|(_, tick)| **tick <= now / TICK_MS).map(|(index, _)| *index).collect();
             list.retain(|_, tick| *tick > now / TICK_MS);
             assert_eq!(expired(&mut wheel, now), due);
         }

@@ -103,7 +103,17 @@ impl Worker {
             piped: Vec::new(),
         };
         let (connections, flows) = (Slab::new(), Flows::new());
-        Ok(Self { ctx, connections, flows, doors: Vec::new(), mailbox, log, paused_until_ms: None, swept_ms: 0, draining: false })
+        Ok(Self {
+            ctx,
+            connections,
+            flows,
+            doors: Vec::new(),
+            mailbox,
+            log,
+            paused_until_ms: None,
+            swept_ms: 0,
+            draining: false,
+        })
     }
 
     /// Runs until it was told to drain and the last connection has ended.

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use underpass_relay::End;
 use underpass_tables::Balance;
 
-use crate::rig::{
-    Rig, accept, echo_server, hello, is_reset, listener, nobody, read_exactly, route, table, wait_until,
-};
+use crate::rig::{Rig, accept, echo_server, hello, is_reset, listener, nobody, read_exactly, route, table, wait_until};
 
 #[test]
 fn a_dead_endpoint_is_passed_over() {

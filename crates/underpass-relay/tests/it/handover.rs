@@ -42,7 +42,8 @@ fn a_successor_takes_the_sockets_and_no_connection_is_refused() {
         read_exactly(&mut long, hello("a.example.com").len());
 
         let inherited = take(&path).unwrap().unwrap();
-        let successor = Relay::start(Settings { workers: 3, access_log: None, inherited: inherited.sockets.clone() }).unwrap();
+        let successor =
+            Relay::start(Settings { workers: 3, access_log: None, inherited: inherited.sockets.clone() }).unwrap();
         let mut same = table(vec![route("a", &[echo_server()])]);
         same.listeners[0].address = rig.address;
         assert_eq!(successor.apply(same).unwrap(), []);

@@ -4,11 +4,9 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 
 use underpass_relay::End;
-use underpass_tables::{ProxyHeader, Rule, RouteId, Unnamed};
+use underpass_tables::{ProxyHeader, RouteId, Rule, Unnamed};
 
-use crate::rig::{
-    Rig, accept, echo_server, hello, listener, plain_table, read_exactly, read_to_end, route, table,
-};
+use crate::rig::{Rig, accept, echo_server, hello, listener, plain_table, read_exactly, read_to_end, route, table};
 
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 

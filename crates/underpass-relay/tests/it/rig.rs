@@ -114,16 +114,7 @@ pub(crate) fn hello(name: &str) -> Vec<u8> {
     let host = [&[0][..], &length(name.as_bytes()), name.as_bytes()].concat();
     let list = [&length(&host)[..], &host].concat();
     let extension = [&[0, 0][..], &length(&list), &list].concat();
-    let body = [
-        &[3, 3][..],
-        &[7; 32],
-        &[0],
-        &[0, 2, 0x13, 0x01],
-        &[1, 0],
-        &length(&extension),
-        &extension,
-    ]
-    .concat();
+    let body = [&[3, 3][..], &[7; 32], &[0], &[0, 2, 0x13, 0x01], &[1, 0], &length(&extension), &extension].concat();
     let message = [&[1, 0][..], &length(&body), &body].concat();
     [&[22, 3, 1][..], &length(&message), &message].concat()
 }
