@@ -1,0 +1,289 @@
+//! Every file in `tables/` is one case: ProxyServers, Services and EndpointSlices (YAML documents), a line of dashes, and the table as
+//! a person reads it. `UPDATE=1 cargo test -p underpass-plan` rewrites the tables; read the difference before you commit it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fmt::Write;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use underpass_plan::proxy_server::{Observed, Question, Way, explain, relay_table};
+use underpass_resources::ProxyServer;
+use underpass_tables::{Listener, Opening, RelayTable, Route, Transport};
+
+const MARK: &str = "\n---- table\n";
+
+#[derive(Clone, Default)]
+struct Objects {
+    proxies: Vec<ProxyServer>,
+    services: Vec<Service>,
+    slices: Vec<EndpointSlice>,
+}
+
+impl Objects {
+    fn read(documents: &[Value]) -> Self {
+        let mut objects = Self::default();
+        for document in documents.iter().filter(|document| !document.is_null()) {
+            match document["kind"].as_str().unwrap() {
+                "ProxyServer" => objects.proxies.push(serde_json::from_value(document.clone()).unwrap()),
+                "Service" => objects.services.push(serde_json::from_value(document.clone()).unwrap()),
+                "EndpointSlice" => objects.slices.push(serde_json::from_value(document.clone()).unwrap()),
+                kind => panic!("{kind} has nothing to do with proxies"),
+            }
+        }
+        objects
+    }
+
+    fn table(&self) -> RelayTable {
+        let observed = Observed {
+            proxies: self.proxies.iter().collect(),
+            services: self.services.iter().collect(),
+            slices: self.slices.iter().collect(),
+        };
+        relay_table(7, &observed)
+    }
+}
+
+#[test]
+fn every_case_gives_its_table() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tables");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() > 10, "the cases are gone");
+    let mut wrong = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (input, expected) = text.split_once(MARK).unwrap_or((text.trim_end(), ""));
+        let documents: Vec<Value> = input
+            .split("\n---\n")
+            .map(|part| serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+            .collect();
+        let actual = show(&Objects::read(&documents).table());
+        if actual == expected {
+            continue;
+        }
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, format!("{input}{MARK}{actual}")).unwrap();
+        } else {
+            wrong.push(format!("{}:\n--- expected\n{expected}--- actual\n{actual}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn show(table: &RelayTable) -> String {
+    let mut text = String::new();
+    for listener in &table.listeners {
+        show_listener(&mut text, table, listener);
+    }
+    for route in &table.routes {
+        show_route(&mut text, route);
+    }
+    if table.limits != Default::default() {
+        writeln!(text, "limits {:?}", table.limits).unwrap();
+    }
+    writeln!(text, "drain {:?}", table.drain).unwrap();
+    for reject in &table.rejects {
+        writeln!(text, "reject {}: {}", reject.entry, reject.reason).unwrap();
+    }
+    text
+}
+
+fn show_listener(text: &mut String, table: &RelayTable, listener: &Listener) {
+    let Listener { name, address, transport, proxy_header, rules } = listener;
+    let header = if *proxy_header { " after a PROXY header" } else { "" };
+    writeln!(text, "listener {name} {address} {transport:?}{header}").unwrap();
+    let name = |route: underpass_tables::RouteId| &table.routes[route.0].name;
+    for (pattern, route) in rules.names() {
+        writeln!(text, "  {pattern} -> {}", name(route)).unwrap();
+    }
+    if let Some(unnamed) = rules.unnamed {
+        writeln!(text, "  ({}) -> {}", unnamed.rule.as_str(), name(unnamed.route)).unwrap();
+    }
+    if let Some(route) = rules.plain {
+        let what = if *transport == Transport::Datagram { "datagrams" } else { "not TLS" };
+        writeln!(text, "  ({what}) -> {}", name(route)).unwrap();
+    }
+}
+
+/// Defaults are not shown.
+fn show_route(text: &mut String, route: &Route) {
+    writeln!(text, "route {} -> {}", route.name, route.target).unwrap();
+    let usual = json!({
+        "balance": "RoundRobin", "connect_timeout": {"secs": 30, "nanos": 0}, "connect_attempts": 3, "idle_timeout": null,
+        "max_connections": null, "proxy_header": null, "sources": [], "health_check": null,
+    });
+    let fields = serde_json::to_value(route).unwrap();
+    for (field, value) in usual.as_object().unwrap().iter().map(|(field, usual)| (field, (usual, &fields[field]))) {
+        if value.0 != value.1 {
+            writeln!(text, "  {field}: {}", value.1).unwrap();
+        }
+    }
+    for endpoint in &route.endpoints {
+        writeln!(text, "  endpoint {endpoint}").unwrap();
+    }
+    if let Some(trouble) = &route.trouble {
+        writeln!(text, "  trouble: {trouble}").unwrap();
+    }
+}
+
+fn proxy(name: &str, address: &str, backends: &[Value]) -> Value {
+    json!({
+        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+        "metadata": { "name": name, "namespace": "n" },
+        "spec": { "networkConfig": { "serverIP": address }, "backends": backends },
+    })
+}
+
+fn service(name: &str) -> [Value; 2] {
+    let port = json!([{ "name": "p", "port": 443 }]);
+    [
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "n" }, "spec": { "ports": port } }),
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": { "name": name, "namespace": "n", "labels": { "kubernetes.io/service-name": name } },
+            "ports": port, "endpoints": [{ "addresses": ["10.0.0.9"] }, { "addresses": ["10.0.0.8"] }],
+        }),
+    ]
+}
+
+/// A backend out of few names and ports, so that they get in each other's way.
+fn backend() -> impl Strategy<Value = Value> {
+    let name = prop::sample::select(vec!["a", "b", "c", "d", "e"]);
+    let host = prop::sample::select(vec!["a.x", "b.x", "*.x", "c.y", "*.y", "d.z"]);
+    let other = prop::option::of(prop::sample::select(vec!["e.z", "a.x", "f.z"]));
+    let target = prop::sample::select(vec!["kube-apiserver", "konnectivity-server", "web", "missing"]);
+    let protocol = prop::sample::select(vec!["TCP", "TLS", "UDP"]);
+    (name, host, other, prop::sample::select(vec![443, 6443, 9901]), target, protocol, prop::bool::weighted(0.3), prop::bool::weighted(0.1))
+        .prop_map(|(name, host, other, port, target, protocol, default, accept)| {
+            json!({
+                "name": name, "hostname": host, "alternateHostnames": other.into_iter().collect::<Vec<_>>(), "port": port,
+                "targetService": target, "targetNamespace": "n", "targetPort": 443, "protocol": protocol, "default": default,
+                "proxyProtocol": { "accept": accept },
+            })
+        })
+}
+
+fn documents(first: &[Value], second: &[Value]) -> Vec<Value> {
+    let mut documents =
+        vec![proxy("one", "10.0.0.1", first), proxy("two", "10.0.0.1", second), proxy("three", "10.0.0.3", second)];
+    documents.extend(["kube-apiserver", "konnectivity-server", "web"].iter().flat_map(|name| service(name)));
+    documents
+}
+
+fn carried(table: &RelayTable) -> String {
+    serde_json::to_string(&(&table.listeners, &table.routes, &table.limits)).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn any_order_of_documents_gives_the_same_table(
+        first in prop::collection::vec(backend(), 1..8),
+        second in prop::collection::vec(backend(), 1..5),
+        seed in any::<prop::sample::Index>(),
+    ) {
+        let documents = documents(&first, &second);
+        let mut turned = documents.clone();
+        turned.rotate_left(seed.index(documents.len()));
+        let mut reversed = turned.clone();
+        reversed.reverse();
+        let expected = serde_json::to_string(&Objects::read(&documents).table()).unwrap();
+        for other in [turned, reversed] {
+            prop_assert_eq!(&serde_json::to_string(&Objects::read(&other).table()).unwrap(), &expected);
+        }
+    }
+
+    /// The table is the one that their author would have got without writing the entries that were refused.
+    #[test]
+    fn a_refused_entry_changes_nothing_for_the_others(
+        first in prop::collection::vec(backend(), 1..10),
+        second in prop::collection::vec(backend(), 1..5),
+    ) {
+        let mut objects = Objects::read(&documents(&first, &second));
+        let table = objects.table();
+        let served = |proxy: &str, backend: &str| table.routes.iter().any(|route| route.name == format!("{proxy}-{backend}"));
+        for proxy in &mut objects.proxies {
+            let name = proxy.metadata.name.clone().unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            // Of two with one name, the first one that could be served is: the others are told apart by what they ask for.
+            proxy.spec.backends.retain(|backend| {
+                served(&name, &backend.name) && is_the_served_one(&table, &name, backend) && seen.insert(backend.name.clone())
+            });
+        }
+        let without = objects.table();
+        prop_assert_eq!(&without.rejects, &[]);
+        prop_assert_eq!(carried(&without), carried(&table));
+        let offered = first.len() + 2 * second.len();
+        prop_assert_eq!(table.routes.len() + table.rejects.len(), offered);
+    }
+
+    /// An explanation says what the table does, and its last rule is the one that decides.
+    #[test]
+    fn explanations_agree_with_the_table(
+        first in prop::collection::vec(backend(), 1..8),
+        name in prop::option::of(prop::sample::select(vec!["a.x", "x", "q.x", "q.r.y", "d.z", "nowhere"])),
+        port in prop::sample::select(vec![443_u16, 6443]),
+    ) {
+        let table = Objects::read(&documents(&first, &[])).table();
+        let opening = name.map_or(Opening::Unnamed, Opening::Named);
+        let explanation = explain(&table, &Question { port, source: None, opening });
+        for answer in explanation.listeners {
+            let listener = table.listeners.iter().find(|listener| listener.name == answer.listener).unwrap();
+            let last = &answer.steps.last().unwrap().finding;
+            match (listener.rules.choose(opening), answer.way) {
+                (Ok((id, _)), Way::Connect { route, .. }) => {
+                    prop_assert_eq!(&table.routes[id.0].name, &route);
+                    prop_assert_eq!(last, &format!("leads to {route}"));
+                }
+                (Err(refusal), Way::Refuse { refusal: told, .. }) => {
+                    prop_assert_eq!(refusal.as_str(), told);
+                    prop_assert_eq!(last, "no backend");
+                }
+                (chosen, way) => prop_assert!(false, "{chosen:?} but {way:?}"),
+            }
+        }
+    }
+}
+
+fn is_the_served_one(
+    table: &RelayTable,
+    proxy: &str,
+    backend: &underpass_resources::proxy_backend::ProxyBackend,
+) -> bool {
+    let id = table.routes.iter().position(|route| route.name == format!("{proxy}-{}", backend.name)).unwrap();
+    let datagram = backend.protocol == underpass_resources::proxy_backend::BackendProtocol::Udp;
+    table.listeners.iter().any(|listener| {
+        let rules = &listener.rules;
+        let place = listener.address.port() == backend.port && (listener.transport == Transport::Datagram) == datagram;
+        let names: Vec<String> =
+            rules.names().into_iter().filter(|(_, route)| route.0 == id).map(|(name, _)| name).collect();
+        let mut own: Vec<String> = backend.hostnames().map(str::to_owned).collect();
+        own.sort();
+        own.dedup();
+        place && if datagram { rules.plain.is_some_and(|route| route.0 == id) } else { names == own }
+    })
+}
+
+#[test]
+fn ten_thousand_backends_are_rendered_in_no_time() {
+    let backends: Vec<Value> = (0..10_000)
+        .map(|number| {
+            json!({
+                "name": format!("b{number}"), "hostname": format!("b{number}.example.com"), "port": 443,
+                "targetService": format!("s{number}"), "targetNamespace": "n", "targetPort": 443, "protocol": "TLS",
+            })
+        })
+        .collect();
+    let mut all = vec![proxy("one", "10.0.0.1", &backends)];
+    all.extend((0..10_000).flat_map(|number| service(&format!("s{number}"))));
+    let objects = Objects::read(&all);
+    let begun = std::time::Instant::now();
+    let table = objects.table();
+    let took = begun.elapsed();
+    assert_eq!((table.routes.len(), table.rejects.len()), (10_000, 0));
+    // An optimised build needs a twentieth of this; what grows with the square of the number needs far more.
+    assert!(took.as_secs() < 2, "{took:?}");
+}
