@@ -8,6 +8,7 @@
 //! - `lists`: pages while others write, and selectors, against a model.
 //! - `manifests`: every good manifest is accepted, every bad one is refused where and because it says.
 //! - `project`: what the README, the Makefile and CI promise is one and the same, and true.
+//! - `proxy`: `underpass proxy` with a file, real clients and real backends; `explain route`.
 //! - `up`: the life of `underpass up`, from the ready line to the last object.
 //! - `watches`: watches at the end of history, and beside one that does not read.
 
@@ -21,6 +22,7 @@ mod kubectl;
 mod lists;
 mod manifests;
 mod project;
+mod proxy;
 mod up;
 mod watches;
 
