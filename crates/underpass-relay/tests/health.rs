@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
 use tokio::runtime::Runtime;
@@ -117,8 +118,13 @@ fn server_config() -> Arc<ServerConfig> {
 struct Server {
     address: SocketAddr,
     handshakes: Arc<AtomicU32>,
-    /// The names that clients asked for and the bytes that came before the hello.
-    seen: Arc<parking_lot::Mutex<Vec<(Option<String>, Vec<u8>)>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+struct Seen {
+    server_name: Option<String>,
+    /// What came before the hello.
+    header: Vec<u8>,
 }
 
 impl Server {
@@ -140,7 +146,8 @@ impl Server {
                 } else if let Some(config) = &config {
                     let mut session = ServerConnection::new(config.clone()).unwrap();
                     while session.is_handshaking() && session.complete_io(&mut client).is_ok() {}
-                    seen.lock().push((session.server_name().map(str::to_owned), before));
+                    let server_name = session.server_name().map(str::to_owned);
+                    seen.lock().push(Seen { server_name, header: before });
                     handshakes.fetch_add(u32::from(!session.is_handshaking()), Relaxed);
                 }
             }
@@ -179,7 +186,7 @@ fn a_handshake_has_to_be_completed_and_connections_avoid_who_cannot() {
     for _ in 0..6 {
         assert_eq!(checked.answer(), "good");
     }
-    assert_eq!(good.seen.lock()[0].0.as_deref(), Some("api.example.com"));
+    assert_eq!(good.seen.lock()[0].server_name.as_deref(), Some("api.example.com"));
 }
 
 #[test]
@@ -190,7 +197,7 @@ fn checks_speak_the_proxy_protocol_where_the_endpoint_expects_it() {
     checked.follow(Route { proxy_header: Some(ProxyHeader::V2), ..route(&[server.address], tls()) });
     wait_until("a handshake was completed", || server.handshakes.load(Relaxed) > 0);
     let seen = server.seen.lock();
-    assert!(seen[0].1.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x20"), "{:?}", seen[0].1);
+    assert!(seen[0].header.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x20"), "{:?}", seen[0].header);
 }
 
 #[test]

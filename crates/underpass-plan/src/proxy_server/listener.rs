@@ -75,6 +75,7 @@ fn unnamed(backends: &[(&ProxyBackend, RouteId)]) -> Option<Unnamed> {
 
 /// One of these Services, or a variant of it: `kube-apiserver-private`.
 fn is_one_of(service: &str, services: &[&str]) -> bool {
-    let is = |known: &&str| service.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
-    services.iter().any(|known| is(known))
+    let variant =
+        |known: &&str| service.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    services.iter().any(variant)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use underpass_resources::address::Cidr;
 use underpass_resources::proxy_backend::{self, HealthCheckType, LoadBalancing, ProxyBackend, ProxyProtocolVersion};
 use underpass_tables::{Balance, CheckKind, HealthCheck, ProxyHeader, Route, RouteId};
 
@@ -50,7 +51,7 @@ fn route(accepted: &Accepted<'_>, targets: &Targets<'_>) -> Route {
         sources: backend
             .source_cidrs
             .iter()
-            .filter_map(|cidr| cidr.parts())
+            .filter_map(Cidr::parts)
             .filter_map(|(address, prefix)| IpNet::new(address, prefix).ok())
             .collect(),
         health_check: backend.health_check.as_ref().map(|check| health_check(check, backend)),

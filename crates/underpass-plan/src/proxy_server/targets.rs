@@ -1,6 +1,6 @@
 //! From a Service and its port to the addresses that answer there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -125,7 +125,7 @@ fn service_port<'s>(service: &'s Service, backend: &ProxyBackend) -> Result<&'s 
 
 fn without_slices(service: &Service, namespace: &str, name: &str) -> String {
     let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    if selector.is_none_or(|selector| selector.is_empty()) {
+    if selector.is_none_or(BTreeMap::is_empty) {
         return format!("service {namespace}/{name} has no selector and no EndpointSlice: not resolvable from a file");
     }
     format!("no EndpointSlice is labelled {SERVICE_NAME}={name} in namespace {namespace}")

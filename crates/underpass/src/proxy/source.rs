@@ -36,7 +36,13 @@ pub(crate) struct Source {
     checker: Checker,
     generation: u64,
     text: String,
-    parts: Vec<(Range<usize>, Arc<Vec<Object>>)>,
+    parts: Vec<Part>,
+}
+
+/// What stands between two marks, by its place in the text, and what it was read as.
+struct Part {
+    range: Range<usize>,
+    objects: Arc<Vec<Object>>,
 }
 
 impl Source {
@@ -69,9 +75,9 @@ impl Source {
         self.path.display().to_string()
     }
 
-    fn parse(&mut self, text: &str) -> Result<Vec<(Range<usize>, Arc<Vec<Object>>)>, SourceError> {
+    fn parse(&mut self, text: &str) -> Result<Vec<Part>, SourceError> {
         let known: HashMap<&str, &Arc<Vec<Object>>> =
-            self.parts.iter().map(|(range, objects)| (&self.text[range.clone()], objects)).collect();
+            self.parts.iter().map(|part| (&self.text[part.range.clone()], &part.objects)).collect();
         let mut parts = Vec::with_capacity(known.len());
         for (number, range) in split(text).into_iter().enumerate() {
             let part = &text[range.clone()];
@@ -83,16 +89,16 @@ impl Source {
                     cause,
                 })?),
             };
-            parts.push((range, objects));
+            parts.push(Part { range, objects });
         }
         Ok(parts)
     }
 
-    fn table(&self, parts: &[(Range<usize>, Arc<Vec<Object>>)]) -> Result<RelayTable, SourceError> {
+    fn table(&self, parts: &[Part]) -> Result<RelayTable, SourceError> {
         let mut observed = Observed::default();
         let mut rejects = Vec::new();
         let mut seen = HashSet::new();
-        for object in parts.iter().flat_map(|(_, objects)| objects.iter()) {
+        for object in parts.iter().flat_map(|part| part.objects.iter()) {
             if let Some(identity) = object.identity()
                 && !seen.insert(identity)
             {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -84,10 +85,9 @@ impl Watch {
     async fn next(&self) -> io::Result<News> {
         loop {
             let mut ready = self.inotify.readable().await?;
-            match ready.try_io(|inotify| self.read(inotify.get_ref())) {
-                Ok(news) => return news,
-                // Somebody was awake too early.
-                Err(_) => {}
+            // An error means that there was nothing to read after all.
+            if let Ok(news) = ready.try_io(|inotify| self.read(inotify.get_ref())) {
+                return news;
             }
         }
     }
@@ -165,7 +165,7 @@ fn places(path: &Path) -> BTreeMap<PathBuf, BTreeSet<OsString>> {
         }
         let next = here.join(&name);
         let found = next.symlink_metadata();
-        let link = found.as_ref().is_ok_and(|metadata| metadata.is_symlink());
+        let link = found.as_ref().is_ok_and(Metadata::is_symlink);
         if link || found.is_err() || rest.is_empty() {
             places.entry(here.clone()).or_default().insert(name);
         }

@@ -35,7 +35,7 @@ fn the_promised_pages_and_metrics_are_there() {
 fn a_backend_without_a_service_is_refused_connections_and_says_why() {
     let api = Backend::start("api");
     let mut site = Site::new().with("api", "api.example.com", &api);
-    site.add("lost", "lost.example.com", &api, json!({ "targetService": "nobody" }));
+    site.add("lost", "lost.example.com", &api, &json!({ "targetService": "nobody" }));
     site.write();
     let proxy = Proxy::start(&site);
     assert_contains(&proxy.page("/clusters"), &["edge-lost::trouble::service not found: cp/nobody\n"]);
@@ -47,7 +47,7 @@ fn checks_that_a_backend_asks_for_are_made() {
     let api = Backend::start("api");
     let check =
         json!({ "healthCheck": { "type": "TLS", "intervalSeconds": 1, "timeoutSeconds": 1, "unhealthyThreshold": 1 } });
-    let site = Site::new().with_options("api", "api.example.com", &api, check);
+    let site = Site::new().with_options("api", "api.example.com", &api, &check);
     site.write();
     let proxy = Proxy::start(&site);
     // It answers with a word, which is no handshake.

@@ -14,12 +14,12 @@ fn explain(site: &Site, line: &str) -> Ended {
 fn site() -> Site {
     let api = Backend::start("api");
     let sources = json!({ "protocol": "TCP", "sourceCIDRs": ["192.168.100.0/24"] });
-    let mut site = Site::new().with_options("kube-apiserver", "api.example.com", &api, sources).with(
+    let mut site = Site::new().with_options("kube-apiserver", "api.example.com", &api, &sources).with(
         "apps",
         "*.apps.example.com",
         &api,
     );
-    site.add("bad", "api.example.com", &api, json!({}));
+    site.add("bad", "api.example.com", &api, &json!({}));
     site.write();
     site
 }

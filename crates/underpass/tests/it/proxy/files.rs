@@ -19,24 +19,24 @@ fn what_changes_is_obeyed_and_connections_go_on() {
     let mut connection = open(door, "api.example.com", "api");
     assert_eq!(who(door, "web.example.com"), Err(UNKNOWN_NAME));
 
-    site.add("web", "web.example.com", &web, json!({}));
+    site.add("web", "web.example.com", &web, &json!({}));
     site.write();
     proxy.wait_for_generation(2);
-    becomes(door, "web.example.com", Ok("web".into()));
+    becomes(door, "web.example.com", Ok("web"));
     assert_carries(&mut connection);
 
     site.move_to("api", &moved);
     site.write();
     proxy.wait_for_generation(3);
-    becomes(door, "api.example.com", Ok("moved".into()));
+    becomes(door, "api.example.com", Ok("moved"));
     assert_carries(&mut connection);
 
     site.remove("web");
-    site.add("late", "late.example.com", &web, json!({ "port": 10_444 }));
+    site.add("late", "late.example.com", &web, &json!({ "port": 10_444 }));
     site.write();
     proxy.wait_for_generation(4);
     becomes(door, "web.example.com", Err(UNKNOWN_NAME));
-    becomes((site.address, 10_444).into(), "late.example.com", Ok("web".into()));
+    becomes((site.address, 10_444).into(), "late.example.com", Ok("web"));
     assert_carries(&mut connection);
     assert_contains(
         &proxy.process.stderr(),
@@ -71,7 +71,7 @@ fn a_removed_backend_gives_its_connections_the_drain_time() {
 fn a_bad_entry_is_refused_alone() {
     let (api, web) = (Backend::start("api"), Backend::start("web"));
     let mut site = Site::new().with("api", "api.example.com", &api).with("bad", "Not A Name", &web);
-    site.add("twin", "api.example.com", &web, json!({}));
+    site.add("twin", "api.example.com", &web, &json!({}));
     site.write();
     let mut proxy = Proxy::start(&site);
     assert_eq!(who(site.door(), "api.example.com"), Ok("api".into()));
@@ -89,11 +89,11 @@ fn a_bad_entry_is_refused_alone() {
     assert_contains(&proxy.page("/stats/prometheus"), &["underpass_table_rejects 2\n"]);
     site.remove("bad");
     site.remove("twin");
-    site.add("good", "good.example.com", &web, json!({}));
+    site.add("good", "good.example.com", &web, &json!({}));
     site.write();
     proxy.wait_for_generation(2);
     assert_eq!(proxy.config()["rejects"], json!([]));
-    becomes(site.door(), "good.example.com", Ok("web".into()));
+    becomes(site.door(), "good.example.com", Ok("web"));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_file_that_cannot_be_used_at_all_changes_nothing() {
     std::fs::remove_file(site.file()).unwrap();
     refused("cannot read");
     assert_contains(&proxy.page("/stats/prometheus"), &["underpass_table_stale 1\n"]);
-    site.add("more", "more.example.com", &api, json!({}));
+    site.add("more", "more.example.com", &api, &json!({}));
     site.write();
     proxy.wait_for_generation(2);
     assert_eq!(proxy.config()["refused_source"], json!(null));
@@ -133,12 +133,12 @@ fn a_file_can_be_replaced_by_renaming() {
     site.write();
     let proxy = Proxy::start(&site);
     for generation in 2..5 {
-        site.add(&format!("web{generation}"), &format!("web{generation}.example.com"), &web, json!({}));
+        site.add(&format!("web{generation}"), &format!("web{generation}.example.com"), &web, &json!({}));
         let new = site.folder().join("new");
         std::fs::write(&new, site.text()).unwrap();
         std::fs::rename(new, site.file()).unwrap();
         proxy.wait_for_generation(generation);
-        becomes(site.door(), &format!("web{generation}.example.com"), Ok("web".into()));
+        becomes(site.door(), &format!("web{generation}.example.com"), Ok("web"));
     }
 }
 
@@ -159,11 +159,11 @@ fn a_config_map_is_swapped_as_a_whole() {
     symlink(Path::new("..data/proxy.yaml"), site.file()).unwrap();
     let proxy = Proxy::start(&site);
     for (generation, version) in [(2, "..v2"), (3, "..v3")] {
-        site.add(&format!("web{generation}"), &format!("web{generation}.example.com"), &web, json!({}));
+        site.add(&format!("web{generation}"), &format!("web{generation}.example.com"), &web, &json!({}));
         publish(&site, version);
         std::fs::remove_dir_all(site.folder().join(format!("..v{}", generation - 1))).unwrap();
         proxy.wait_for_generation(generation);
-        becomes(site.door(), &format!("web{generation}.example.com"), Ok("web".into()));
+        becomes(site.door(), &format!("web{generation}.example.com"), Ok("web"));
     }
 }
 
@@ -179,11 +179,11 @@ fn the_whole_folder_may_go_and_come_back() {
     let proxy = Proxy::start(&site);
     std::fs::remove_dir_all(&folder).unwrap();
     wait_until("the loss was seen", PATIENCE, || proxy.config()["refused_source"].is_object().then_some(()));
-    site.add("web", "web.example.com", &web, json!({}));
+    site.add("web", "web.example.com", &web, &json!({}));
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(&file, site.text()).unwrap();
     proxy.wait_for_generation(2);
-    becomes(site.door(), "web.example.com", Ok("web".into()));
+    becomes(site.door(), "web.example.com", Ok("web"));
 }
 
 /// A writer that keeps the file open: what it has written counts once it pauses.
@@ -194,13 +194,13 @@ fn a_writer_that_never_closes_is_read_when_it_pauses() {
     let mut site = Site::new().with("api", "api.example.com", &api);
     site.write();
     let proxy = Proxy::start(&site);
-    site.add("web", "web.example.com", &web, json!({}));
+    site.add("web", "web.example.com", &web, &json!({}));
     let mut file = std::fs::File::create(site.file()).unwrap();
     let text = site.text();
     let (first, second) = text.split_at(text.len() / 2);
     file.write_all(first.as_bytes()).unwrap();
     file.write_all(second.as_bytes()).unwrap();
     proxy.wait_for_generation(2);
-    becomes(site.door(), "web.example.com", Ok("web".into()));
+    becomes(site.door(), "web.example.com", Ok("web"));
     drop(file);
 }

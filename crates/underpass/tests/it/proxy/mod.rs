@@ -45,7 +45,7 @@ impl Proxy {
     #[track_caller]
     fn start_with(site: &Site, arguments: &[&str]) -> Self {
         let launch = launch(site).arg("--output").arg("json");
-        let (mut process, home) = arguments.iter().fold(launch, |launch, argument| launch.arg(argument)).spawn();
+        let (mut process, home) = arguments.iter().fold(launch, Launch::arg).spawn();
         let line = process.wait_for_stdout("the ready line", |text| text.lines().next().map(str::to_owned));
         let ready: Value = serde_json::from_str(&line).unwrap();
         let address = |value: &Value| value.as_str().unwrap().parse().unwrap();
@@ -162,8 +162,10 @@ fn who(address: SocketAddr, name: &str) -> Result<String, u8> {
 
 /// Waits until a name is answered like this: workers take a new table one after the other.
 #[track_caller]
-fn becomes(address: SocketAddr, name: &str, expected: Result<String, u8>) {
-    wait_until(&format!("{expected:?} for {name}"), PATIENCE, || (who(address, name) == expected).then_some(()));
+fn becomes(address: SocketAddr, name: &str, expected: Result<&str, u8>) {
+    wait_until(&format!("{expected:?} for {name}"), PATIENCE, || {
+        (who(address, name).as_deref() == expected.as_deref()).then_some(())
+    });
 }
 
 /// That an open connection still carries.

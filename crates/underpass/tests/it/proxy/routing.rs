@@ -16,9 +16,9 @@ fn exact_before_wildcard_before_default_and_unknown_names_are_refused() {
             "console",
             "console.apps.example.com",
             &console,
-            json!({ "alternateHostnames": ["c.example.com"] }),
+            &json!({ "alternateHostnames": ["c.example.com"] }),
         )
-        .with_options("api", "api.example.com", &api, json!({ "default": true }));
+        .with_options("api", "api.example.com", &api, &json!({ "default": true }));
     site.write();
     let proxy = Proxy::start(&site);
     let door = site.door();
@@ -49,7 +49,7 @@ fn without_a_default_the_api_server_gets_what_has_no_name() {
         "kube-apiserver",
         "api.example.com",
         &api,
-        json!({ "protocol": "TCP" }),
+        &json!({ "protocol": "TCP" }),
     );
     site.write();
     let _proxy = Proxy::start(&site);
@@ -60,8 +60,8 @@ fn without_a_default_the_api_server_gets_what_has_no_name() {
 fn bytes_that_are_not_tls_go_only_to_a_single_tcp_backend() {
     let (alone, one, two) = (Backend::start("alone"), Backend::start("one"), Backend::start("two"));
     let site = Site::new()
-        .with_options("alone", "alone.example.com", &alone, json!({ "protocol": "TCP", "port": 10_022 }))
-        .with_options("one", "one.example.com", &one, json!({ "protocol": "TCP" }))
+        .with_options("alone", "alone.example.com", &alone, &json!({ "protocol": "TCP", "port": 10_022 }))
+        .with_options("one", "one.example.com", &one, &json!({ "protocol": "TCP" }))
         .with("two", "two.example.com", &two);
     site.write();
     let _proxy = Proxy::start(&site);

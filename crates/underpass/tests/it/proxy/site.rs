@@ -41,16 +41,16 @@ impl Site {
 
     /// A backend for a name, by its Service and its EndpointSlice.
     pub(super) fn with(mut self, name: &str, hostname: &str, backend: &Backend) -> Self {
-        self.add(name, hostname, backend, json!({}));
+        self.add(name, hostname, backend, &json!({}));
         self
     }
 
-    pub(super) fn with_options(mut self, name: &str, hostname: &str, backend: &Backend, options: Value) -> Self {
+    pub(super) fn with_options(mut self, name: &str, hostname: &str, backend: &Backend, options: &Value) -> Self {
         self.add(name, hostname, backend, options);
         self
     }
 
-    pub(super) fn add(&mut self, name: &str, hostname: &str, backend: &Backend, options: Value) {
+    pub(super) fn add(&mut self, name: &str, hostname: &str, backend: &Backend, options: &Value) {
         let mut entry = json!({
             "name": name, "hostname": hostname, "port": PORT, "protocol": "TLS",
             "targetService": name, "targetNamespace": "cp", "targetPort": 443,

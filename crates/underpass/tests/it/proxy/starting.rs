@@ -35,21 +35,18 @@ fn a_port_that_is_taken_is_named() {
 fn one_port_that_is_taken_does_not_keep_the_others_from_serving() {
     let api = Backend::start("api");
     let mut site = Site::new().with("api", "api.example.com", &api);
-    site.add("other", "other.example.com", &api, json!({ "port": 10_444 }));
+    site.add("other", "other.example.com", &api, &json!({ "port": 10_444 }));
     site.write();
     let taken = TcpListener::bind((site.address, 10_444)).unwrap();
     let proxy = Proxy::start(&site);
     assert_eq!(who(site.door(), "api.example.com"), Ok("api".into()));
     assert_contains(&proxy.config()["rejects"].to_string(), &["edge-listener-10444"]);
     drop(taken);
-    site.add("third", "third.example.com", &api, json!({}));
+    site.add("third", "third.example.com", &api, &json!({}));
     site.write();
     proxy.wait_for_generation(2);
-    assert_eq!(
-        who((site.address, 10_444).into(), "other.example.com"),
-        Ok("api".into()),
-        "tried again with every table"
-    );
+    // What could not be opened is tried again with every table.
+    becomes((site.address, 10_444).into(), "other.example.com", Ok("api"));
 }
 
 #[test]
