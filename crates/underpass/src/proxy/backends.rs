@@ -30,6 +30,11 @@ impl Backends {
         verdict
     }
 
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.known.len()
+    }
+
     pub(super) fn forget_unused(&mut self) {
         self.known.retain(|_, (_, used)| std::mem::take(used));
     }

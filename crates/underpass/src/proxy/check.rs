@@ -116,3 +116,79 @@ fn is_name(name: &str) -> bool {
         |label: &str| !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-');
     name.len() <= MAX_NAME && name.split('.').all(label)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend(name: &str) -> Value {
+        json!({
+            "name": name, "hostname": format!("{name}.example.com"), "port": 443,
+            "targetService": "s", "targetNamespace": "n", "targetPort": 443,
+        })
+    }
+
+    fn proxy(backends: Vec<Value>) -> Value {
+        json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer", "metadata": { "name": "edge" },
+            "spec": { "networkConfig": { "serverIP": "127.0.0.1" }, "backends": backends },
+        })
+    }
+
+    fn refusal(object: Value) -> String {
+        match Checker::new().unwrap().check(object) {
+            Object::Refused(reject) => format!("{}: {}", reject.entry, reject.reason),
+            _ => String::new(),
+        }
+    }
+
+    #[test]
+    fn a_wrong_backend_is_refused_and_the_others_are_taken() {
+        let mut wrong = backend("b");
+        wrong["port"] = 0.into();
+        wrong["weight"] = 3.into();
+        let object = Checker::new().unwrap().check(proxy(vec![backend("a"), wrong, json!("text"), backend("c")]));
+        let Object::Proxy { proxy, refused } = object else { panic!("refused as a whole") };
+        let names: Vec<&str> = proxy.spec.backends.iter().map(|backend| &*backend.name).collect();
+        assert_eq!(names, ["a", "c"]);
+        assert_eq!(proxy.spec.drain_seconds, 30, "defaults are filled in");
+        assert_eq!(refused[0].entry, "ProxyServer default/edge, backend b");
+        assert!(refused[0].reason.contains("spec.backends[1].weight: unknown field"), "{refused:?}");
+        assert!(refused[0].reason.contains("spec.backends[1].port: Invalid value: 0"), "{refused:?}");
+        assert!(refused[1].reason.starts_with("spec.backends[2]: Invalid value"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_proxy_whose_own_fields_are_wrong_is_refused() {
+        let mut wrong = proxy(vec![backend("a")]);
+        wrong["spec"]["networkConfig"]["serverIP"] = "somewhere".into();
+        wrong["spec"]["replica"] = 2.into();
+        let reason = refusal(wrong);
+        assert!(reason.starts_with("ProxyServer default/edge: spec.replica: unknown field; "), "{reason}");
+        assert!(reason.contains("spec.networkConfig.serverIP: "), "{reason}");
+        assert!(refusal(proxy(vec![])).contains("spec.backends: Required value"));
+        let mut unnamed = proxy(vec![backend("a")]);
+        unnamed["metadata"]["name"] = "a\"b".into();
+        assert!(refusal(unnamed).contains("metadata.name: Invalid value"));
+    }
+
+    #[test]
+    fn there_may_be_more_backends_than_a_kubernetes_api_server_would_price() {
+        let backends = (0..300).map(|number| backend(&format!("b{number}"))).collect();
+        let Object::Proxy { proxy, refused } = Checker::new().unwrap().check(proxy(backends)) else {
+            panic!("refused")
+        };
+        assert_eq!((proxy.spec.backends.len(), refused.len()), (300, 0));
+    }
+
+    #[test]
+    fn what_did_not_change_is_remembered_and_what_went_is_forgotten() {
+        let mut checker = Checker::new().unwrap();
+        checker.check(proxy(vec![backend("a"), backend("b")]));
+        checker.forget_unused();
+        checker.check(proxy(vec![backend("b"), backend("c")]));
+        assert_eq!(checker.backends.remembered(), 3);
+        checker.forget_unused();
+        assert_eq!(checker.backends.remembered(), 2);
+    }
+}

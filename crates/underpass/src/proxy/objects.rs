@@ -64,9 +64,18 @@ pub(super) fn read_part(part: &str, checker: &mut Checker) -> anyhow::Result<Vec
             read_json(document.get(), checker, &mut objects)?;
         }
     } else {
-        read_value(serde_saphyr::from_str(part)?, checker, &mut objects)?;
+        read_value(yaml(part)?, checker, &mut objects)?;
     }
     Ok(objects)
+}
+
+/// An error is the reader's first line: the others repeat it, with a drawing that a log has no room for.
+fn yaml(part: &str) -> anyhow::Result<Value> {
+    serde_saphyr::from_str(part).map_err(|error| {
+        let text = error.to_string();
+        let line = text.lines().next().unwrap_or_default();
+        anyhow::anyhow!("{}", line.strip_prefix("error: ").unwrap_or(line))
+    })
 }
 
 /// As much as decides how to read the rest.
@@ -133,4 +142,57 @@ fn typed<T: DeserializeOwned>(kind: &str, value: Value, object: fn(Box<T>) -> Ob
 /// Namespace and name, as kubectl would fill them in.
 pub(super) fn key(metadata: &ObjectMeta) -> (&str, &str) {
     (metadata.namespace.as_deref().unwrap_or("default"), metadata.name.as_deref().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<String> {
+        let objects = read_part(text, &mut Checker::new().unwrap()).unwrap();
+        objects
+            .iter()
+            .map(|object| match object {
+                Object::Refused(Reject { entry, reason }) => format!("refused {entry}: {reason}"),
+                Object::Other => "other".to_owned(),
+                object => object.to_string(),
+            })
+            .collect()
+    }
+
+    const SERVICE: &str = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a","namespace":"n"},"spec":{"ports":[{"port":443}]}}"#;
+
+    #[test]
+    fn yaml_and_json_say_the_same() {
+        assert_eq!(read(SERVICE), ["Service n/a"]);
+        assert_eq!(read(&format!("---\n{SERVICE}")), ["Service n/a"]);
+        assert_eq!(read(&format!("{SERVICE}\n{SERVICE}")), ["Service n/a", "Service n/a"]);
+        assert_eq!(read("--- # one\napiVersion: v1\nkind: Service\nmetadata: {name: a}\n"), ["Service default/a"]);
+        assert_eq!(
+            read("{apiVersion: v1, kind: Service, metadata: {name: a}}"),
+            ["Service default/a"],
+            "YAML with braces"
+        );
+    }
+
+    #[test]
+    fn lists_are_taken_apart_and_other_kinds_left_alone() {
+        let list =
+            format!(r#"{{"apiVersion":"v1","kind":"List","items":[{SERVICE},{{"apiVersion":"v1","kind":"Pod"}}]}}"#);
+        assert_eq!(read(&list), ["Service n/a", "other"]);
+    }
+
+    #[test]
+    fn an_object_of_the_wrong_shape_is_refused_alone() {
+        let wrong = SERVICE.replace("443", "\"https\"");
+        assert!(read(&wrong)[0].starts_with("refused Service n/a: "), "{:?}", read(&wrong));
+        assert_eq!(read(&SERVICE.replace(r#""name":"a","#, "")), ["refused Service n/: metadata.name is missing"]);
+    }
+
+    #[test]
+    fn what_is_no_object_is_an_error_of_the_file() {
+        let error = |text| read_part(text, &mut Checker::new().unwrap()).err().unwrap().to_string();
+        assert!(error("kind: Service\n").contains("apiVersion or kind is missing"));
+        assert!(!error("a: [").contains('\n'));
+    }
 }

@@ -200,3 +200,58 @@ fn reversed(path: &Path) -> Vec<OsString> {
     names.reverse();
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// What is watched inside `folder`, as `folder: names`.
+    fn watched(path: &Path, folder: &Path) -> Vec<String> {
+        let inside = |place: &Path| place.strip_prefix(folder).map(|rest| format!("/{}", rest.display())).ok();
+        let names = |names: &BTreeSet<OsString>| {
+            names.iter().map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        places(path).iter().filter_map(|(place, held)| Some(format!("{}: {}", inside(place)?, names(held)))).collect()
+    }
+
+    #[test]
+    fn a_file_is_watched_in_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        assert_eq!(watched(&root.join("f"), &root), ["/: f"], "also before it is there");
+        std::fs::write(root.join("f"), "").unwrap();
+        assert_eq!(watched(&root.join("f"), &root), ["/: f"]);
+    }
+
+    #[test]
+    fn every_link_on_the_way_is_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("..v1")).unwrap();
+        std::fs::write(root.join("..v1/f"), "").unwrap();
+        symlink("..v1", root.join("..data")).unwrap();
+        symlink("..data/f", root.join("f")).unwrap();
+        assert_eq!(watched(&root.join("f"), &root), ["/: ..data f", "/..v1: f"]);
+    }
+
+    #[test]
+    fn the_first_thing_that_is_missing_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        symlink(root.join("a/b/../f"), root.join("f")).unwrap();
+        assert_eq!(watched(&root.join("f"), &root), ["/: a f"]);
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        assert_eq!(watched(&root.join("f"), &root), ["/: f", "/a: f"]);
+    }
+
+    #[test]
+    fn links_in_a_circle_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        symlink("b", root.join("a")).unwrap();
+        symlink("a", root.join("b")).unwrap();
+        assert_eq!(watched(&root.join("a"), &root), ["/: a b"]);
+    }
+}
