@@ -1,17 +1,18 @@
 //! From a route to a connected socket: endpoint after endpoint, the next one beside the last when that takes long (happy eyeballs), as
 //! long as nothing was sent to any.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::{self, Errno};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, getpeername, ipproto, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, connect, getpeername, ipproto, send, socket_with, sockopt,
+};
 
 use crate::context::Context;
-use crate::live::LiveRoute;
+use crate::live::{Endpoint, LiveRoute};
 use crate::record::End;
 use crate::slab::Key;
 use crate::token::Token;
@@ -45,14 +46,15 @@ impl Tried {
 
 /// What came of dialling.
 pub(crate) enum Dialled {
-    Connected(OwnedFd, u16),
+    /// Connected, and so many bytes are sent already.
+    Connected(OwnedFd, u16, usize),
     Connecting(OwnedFd, u16),
     /// Nobody is left to try.
     Nobody(End),
 }
 
-/// Dials endpoints until one answers, or at least does not refuse at once.
-pub(crate) fn dial(route: &LiveRoute, tried: &mut Tried, now_ms: u64) -> Dialled {
+/// Dials endpoints until one answers, or at least does not refuse at once. `bytes` are what the winner is sent first.
+pub(crate) fn dial(route: &LiveRoute, tried: &mut Tried, bytes: &[u8], now_ms: u64) -> Dialled {
     loop {
         if tried.used_up(route) {
             return Dialled::Nobody(End::ConnectFailed);
@@ -61,23 +63,39 @@ pub(crate) fn dial(route: &LiveRoute, tried: &mut Tried, now_ms: u64) -> Dialled
             return Dialled::Nobody(if tried.count == 0 { End::NoEndpoints } else { End::ConnectFailed });
         };
         tried.push(endpoint);
-        match start(route.endpoints[usize::from(endpoint)].address) {
-            Ok((fd, true)) => return Dialled::Connected(fd, endpoint),
-            Ok((fd, false)) => return Dialled::Connecting(fd, endpoint),
+        match start(&route.endpoints[usize::from(endpoint)], bytes) {
+            Ok((fd, Some(sent))) => return Dialled::Connected(fd, endpoint, sent),
+            Ok((fd, None)) => return Dialled::Connecting(fd, endpoint),
             Err(_) => failed(route, endpoint, now_ms),
         }
     }
 }
 
-/// The socket, and whether it is connected already: on the same machine it usually is.
-fn start(address: SocketAddr) -> io::Result<(OwnedFd, bool)> {
+/// The socket and, when it is connected already, how much of `bytes` is sent.
+///
+/// An endpoint on the same machine has answered by the time `connect` returns, but that call says "in progress" all the same. Sending
+/// tells: it either works, and saves an event and two questions to the socket, or it says "try again", and then this endpoint is not
+/// asked like that any more.
+fn start(endpoint: &Endpoint, bytes: &[u8]) -> io::Result<(OwnedFd, Option<usize>)> {
+    let address = endpoint.address;
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     sockopt::set_tcp_nodelay(&fd, true)?;
     match connect(&fd, &address) {
-        Ok(()) => Ok((fd, true)),
-        Err(Errno::INPROGRESS | Errno::INTR) => Ok((fd, false)),
+        Ok(()) => return Ok((fd, Some(0))),
+        Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(errno) => return Err(errno),
+    }
+    if bytes.is_empty() || !endpoint.near.load(Relaxed) {
+        return Ok((fd, None));
+    }
+    match send(&fd, bytes, SendFlags::NOSIGNAL) {
+        Ok(sent) => Ok((fd, Some(sent))),
+        Err(Errno::AGAIN | Errno::INTR) => {
+            endpoint.near.store(false, Relaxed);
+            Ok((fd, None))
+        }
         Err(errno) => Err(errno),
     }
 }
@@ -108,7 +126,7 @@ struct Attempt {
 /// How things stand after an attempt began or ended.
 pub(crate) enum Progress {
     UnderWay,
-    Connected(OwnedFd, u16),
+    Connected(OwnedFd, u16, usize),
     Nobody(End),
 }
 
@@ -161,8 +179,8 @@ impl Connecting {
         if !alone && self.rival_due_ms().is_none_or(|due| due > ctx.now_ms) {
             return Progress::UnderWay;
         }
-        match dial(&self.route, &mut self.tried, ctx.now_ms) {
-            Dialled::Connected(fd, endpoint) => Progress::Connected(fd, endpoint),
+        match dial(&self.route, &mut self.tried, &self.bytes, ctx.now_ms) {
+            Dialled::Connected(fd, endpoint, sent) => Progress::Connected(fd, endpoint, sent),
             Dialled::Connecting(fd, endpoint) => self.began(key, fd, endpoint, ctx),
             Dialled::Nobody(_) if !alone => Progress::UnderWay,
             Dialled::Nobody(_) if self.timed_out => Progress::Nobody(End::ConnectTimeout),

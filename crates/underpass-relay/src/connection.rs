@@ -195,7 +195,7 @@ impl Connection {
             let fate = match recv(&self.client.fd, &mut *scratch, RecvFlags::empty()) {
                 Ok((0, _)) => self.ended_while_opening(key, ctx),
                 Ok((read, _)) => {
-                    self.client.readable = read == scratch.len() || self.client.ending;
+                    self.client.readable = read == scratch.len() || self.client.may_have_more();
                     self.received(key, &scratch[..read], ctx)
                 }
                 Err(Errno::AGAIN) => {
@@ -306,10 +306,10 @@ impl Connection {
     fn connect(&mut self, key: Key, bytes: &[u8], mut tried: Tried, ctx: &mut Context) -> Fate {
         let Some(chosen) = &self.record.chosen else { return Fate::Gone(End::NoEndpoints) };
         let route = chosen.route.clone();
-        match dial(&route, &mut tried, ctx.now_ms) {
-            Dialled::Connected(fd, endpoint) => {
+        match dial(&route, &mut tried, bytes, ctx.now_ms) {
+            Dialled::Connected(fd, endpoint, sent) => {
                 self.record.connected(endpoint, ctx.now_ms, ctx.now_ms);
-                self.start_carrying(key, Side::new(fd), false, bytes, ctx)
+                self.start_carrying(key, Side::new(fd), false, &bytes[sent..], ctx)
             }
             Dialled::Connecting(fd, endpoint) => {
                 if ctx.watch_connecting(&fd, Token::Upstream(key)).is_err() {
@@ -352,11 +352,11 @@ impl Connection {
                 ctx.wheel.set(key.index, connecting.next_deadline_ms());
                 Fate::Stay
             }
-            Progress::Connected(fd, endpoint) => {
+            Progress::Connected(fd, endpoint, sent) => {
                 let (bytes, since_ms) = (std::mem::take(&mut connecting.bytes), connecting.begun_ms);
                 self.stage = Stage::Carrying;
                 self.record.connected(endpoint, since_ms, ctx.now_ms);
-                self.start_carrying(key, Side::new(fd), false, &bytes, ctx)
+                self.start_carrying(key, Side::new(fd), false, &bytes[sent..], ctx)
             }
             Progress::Nobody(end) => self.unreachable(end),
         }
@@ -386,7 +386,9 @@ impl Connection {
         }
         self.moved_ms = ctx.now_ms;
         self.set_carrying_deadline(key, ctx);
-        self.carry(key, ctx)
+        // Not at once: whoever called may still hold the worker's buffer, with the bytes that were just sent.
+        ctx.again.push(key);
+        Fate::Stay
     }
 
     fn carry_after(&mut self, key: Key, flags: EventFlags, which: Which, ctx: &mut Context) -> Fate {
@@ -537,10 +539,10 @@ enum Which {
 
 /// Takes in what an event said.
 fn note(side: &mut Side, flags: EventFlags) {
-    let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-    side.ending |= flags.contains(EventFlags::RDHUP) || gone;
-    side.readable |= flags.contains(EventFlags::IN) || side.ending;
-    side.writable |= flags.contains(EventFlags::OUT) || gone;
+    side.failed |= flags.contains(EventFlags::ERR);
+    side.ending |= flags.contains(EventFlags::RDHUP);
+    side.readable |= flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+    side.writable |= flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR);
 }
 
 /// Makes the coming close a reset.

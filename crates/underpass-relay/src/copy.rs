@@ -48,8 +48,10 @@ pub(crate) struct Side {
     pub(crate) fd: OwnedFd,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// The peer ended its stream: a short read is then not the last one, the end is still to be read.
+    /// The peer has ended its stream: what is there to be read is the last of it.
     pub(crate) ending: bool,
+    /// There is an error to be read, after everything else.
+    pub(crate) failed: bool,
     /// Whether the kernel was asked to tell when it can be written to again.
     pub(crate) room_announced: bool,
 }
@@ -57,7 +59,14 @@ pub(crate) struct Side {
 impl Side {
     /// A connected socket: writing may be tried, reading after an event.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd, readable: false, writable: true, ending: false, room_announced: false }
+        Self { fd, readable: false, writable: true, ending: false, failed: false, room_announced: false }
+    }
+}
+
+impl Side {
+    /// After a read that returned less than asked for: whether there is an end or an error still to be read.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.ending || self.failed
     }
 }
 
@@ -216,6 +225,7 @@ impl Direction {
     }
 
     fn read_and_write(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<(), Broken> {
+        debug_assert!(!tools.scratch.is_empty(), "somebody else holds the buffer, and nothing read would look like the end");
         let read = match recv(&from.fd, &mut *tools.scratch, RecvFlags::empty()) {
             Ok((0, _)) => {
                 self.end = End::Read;
@@ -226,9 +236,12 @@ impl Direction {
         };
         self.bytes += read as u64;
         let bulk = read == tools.scratch.len();
-        if !bulk && !from.ending {
+        if !bulk && !from.may_have_more() {
             // Less than asked for: the socket is empty, and the next byte will be announced.
             from.readable = false;
+        } else if !bulk && !from.failed {
+            // Less than asked for, and nothing can follow: the end is known without reading it.
+            self.end = End::Read;
         }
         let bytes = &tools.scratch[..read];
         let written = match write(to, bytes) {

@@ -54,6 +54,8 @@ pub struct Endpoint {
     pub passes_checks: AtomicBool,
     /// Whether a check has been made at all.
     pub checked: AtomicBool,
+    /// Whether it has, so far, answered before we could ask: it is on the same machine.
+    pub(crate) near: AtomicBool,
     failures_in_row: AtomicU32,
     ejections: AtomicU32,
     ejected_until_ms: AtomicU64,
@@ -163,6 +165,7 @@ impl Endpoint {
             connect_failures: AtomicU64::new(0),
             passes_checks: AtomicBool::new(true),
             checked: AtomicBool::new(false),
+            near: AtomicBool::new(true),
             failures_in_row: AtomicU32::new(0),
             ejections: AtomicU32::new(0),
             ejected_until_ms: AtomicU64::new(0),
