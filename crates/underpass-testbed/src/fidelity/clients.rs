@@ -173,6 +173,10 @@ fn program(lane: &Lane<'_>, identity: &Identity, mut command: Command, requests:
             let _ = input.write_all(REQUEST);
         }
         let served = backend.join().unwrap_or(Err("the backend broke".to_owned()));
+        if served.is_err() {
+            // It may wait for ever for an answer that does not come.
+            let _ = child.kill();
+        }
         let (mut said, mut complained) = (String::new(), String::new());
         child.stdout.take().map(|mut output| output.read_to_string(&mut said));
         child.stderr.take().map(|mut output| output.read_to_string(&mut complained));

@@ -53,11 +53,11 @@ fn listener(text: &mut String, place: &Place, port: &Port) {
     text.push_str("}\n");
 }
 
-/// A host name as a regular expression. The configuration reads `\\` as one.
+/// A host name as a regular expression, without case and trailing dot. The configuration reads `\\` as one.
 fn pattern(host: &str) -> String {
     match host.strip_prefix("*.") {
-        Some(suffix) => format!("^.+\\\\.{}$", suffix.replace('.', "\\\\.")),
-        None => format!("^{}$", host.replace('.', "\\\\.")),
+        Some(suffix) => format!("(?i)^.+\\\\.{}\\\\.?$", suffix.replace('.', "\\\\.")),
+        None => format!("(?i)^{}\\\\.?$", host.replace('.', "\\\\.")),
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_wildcard_needs_a_label() {
-        assert_eq!(pattern("a.test"), r"^a\\.test$");
-        assert_eq!(pattern("*.a.test"), r"^.+\\.a\\.test$");
+        assert_eq!(pattern("a.test"), r"(?i)^a\\.test\\.?$");
+        assert_eq!(pattern("*.a.test"), r"(?i)^.+\\.a\\.test\\.?$");
     }
 }
