@@ -32,17 +32,21 @@ pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
 
 async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
-    let cannot_watch = || format!("cannot watch {}", args.file.display());
-    let mut watch = Watch::new(&args.file).with_context(cannot_watch)?;
+    let mut watch = Watch::new(&args.file).with_context(|| format!("cannot watch {}", args.file.display()))?;
+    let mut watching = true;
     let mut running = Running::start(&args).await?;
     running.announce(args.output)?;
     loop {
         tokio::select! {
             () = signals.next() => break,
-            changed = watch.changed() => {
-                changed.with_context(cannot_watch)?;
-                running.reload()?;
-            }
+            changed = watch.changed(), if watching => match changed {
+                Ok(()) => running.reload()?,
+                // Connections are worth more than changes.
+                Err(error) => {
+                    watching = false;
+                    warn!(%error, "{} cannot be watched any more: changes take effect with a restart", args.file.display());
+                }
+            },
         }
     }
     tokio::select! {

@@ -8,8 +8,8 @@ use underpass_schema::{FieldError, Schema, Validator};
 
 pub(super) struct Backends {
     validator: Validator,
-    /// What was found out about a backend, as it was written, and whether the file being read has it.
-    known: HashMap<Value, (Verdict, bool)>,
+    /// What was found out about a backend, by its JSON text, and whether the file being read has it.
+    known: HashMap<Box<str>, (Verdict, bool)>,
 }
 
 /// The backend with its defaults, or what is wrong with it, each beginning with the field's path.
@@ -20,13 +20,17 @@ impl Backends {
         Self { validator: Validator::new(schema), known: HashMap::new() }
     }
 
-    pub(super) fn check(&mut self, written: Value) -> Verdict {
-        if let Some((verdict, used)) = self.known.get_mut(&written) {
+    /// What is known, or has now to be found out, about the backend in this JSON text.
+    pub(super) fn check(&mut self, text: &str) -> Verdict {
+        if let Some((verdict, used)) = self.known.get_mut(text) {
             *used = true;
             return verdict.clone();
         }
-        let verdict = judge(&self.validator, written.clone());
-        self.known.insert(written, (verdict.clone(), true));
+        let verdict = match serde_json::from_str(text) {
+            Ok(backend) => judge(&self.validator, backend),
+            Err(error) => Err(vec![format!(": {error}")]),
+        };
+        self.known.insert(text.into(), (verdict.clone(), true));
         verdict
     }
 

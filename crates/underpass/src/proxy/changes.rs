@@ -1,6 +1,6 @@
 //! What a new table changed, said in the log, in the words that people who know Envoy look for.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use tracing::{debug, info, warn};
@@ -27,16 +27,7 @@ pub(crate) fn log_changes(before: &RelayTable, after: &RelayTable) {
 }
 
 fn log_routes(before: &RelayTable, after: &RelayTable) {
-    let (old, new) = (by_name(before), by_name(after));
-    let mut changes = Vec::new();
-    for (name, route) in &new {
-        match old.get(name) {
-            None => changes.push(Change::Added(route)),
-            Some(known) if known != route => changes.push(Change::Updated(route)),
-            Some(_) => {}
-        }
-    }
-    changes.extend(old.iter().filter(|(name, _)| !new.contains_key(*name)).map(|(_, route)| Change::Removed(route)));
+    let changes = changes(&before.routes, &after.routes);
     let one_by_one = changes.len() <= TOLD_ONE_BY_ONE;
     for change in &changes {
         change.log(one_by_one);
@@ -76,6 +67,63 @@ impl Change<'_> {
     }
 }
 
-fn by_name(table: &RelayTable) -> BTreeMap<&str, &Route> {
-    table.routes.iter().map(|route: &Arc<Route>| (route.name.as_str(), &**route)).collect()
+/// Both are sorted by name: one walk along them.
+fn changes<'a>(mut before: &'a [Arc<Route>], mut after: &'a [Arc<Route>]) -> Vec<Change<'a>> {
+    let mut changes = Vec::new();
+    loop {
+        let order = match (before.first(), after.first()) {
+            (None, None) => return changes,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => old.name.cmp(&new.name),
+        };
+        match order {
+            Ordering::Less => changes.push(Change::Removed(&before[0])),
+            Ordering::Greater => changes.push(Change::Added(&after[0])),
+            Ordering::Equal if before[0] != after[0] => changes.push(Change::Updated(&after[0])),
+            Ordering::Equal => {}
+        }
+        before = &before[usize::from(order.is_le())..];
+        after = &after[usize::from(order.is_ge())..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn route(name: &str, target: &str) -> Arc<Route> {
+        Arc::new(Route {
+            name: name.into(),
+            target: target.into(),
+            endpoints: Vec::new(),
+            balance: Default::default(),
+            connect_timeout: Duration::ZERO,
+            connect_attempts: 1,
+            idle_timeout: None,
+            max_connections: None,
+            proxy_header: None,
+            sources: Vec::new(),
+            health_check: None,
+            trouble: None,
+        })
+    }
+
+    #[test]
+    fn what_came_went_or_changed_is_found() {
+        let before = [route("b", "1"), route("c", "1"), route("d", "1"), route("f", "1")];
+        let after = [route("a", "1"), route("c", "2"), route("d", "1"), route("g", "1")];
+        let found: Vec<String> = changes(&before, &after)
+            .iter()
+            .map(|change| match change {
+                Change::Added(route) => format!("+{}", route.name),
+                Change::Updated(route) => format!("~{}", route.name),
+                Change::Removed(route) => format!("-{}", route.name),
+            })
+            .collect();
+        assert_eq!(found, ["+a", "-b", "~c", "-f", "+g"]);
+        assert!(changes(&before, &before).is_empty());
+    }
 }

@@ -4,7 +4,11 @@
 //! whole (names, defaults and ports that two backends want) is decided by the planner, entry by entry; its length is bounded only
 //! because a Kubernetes API server prices rules by it, so here it is not.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use underpass_resources::proxy_backend::ProxyBackend;
 use underpass_resources::{ProxyServer, VERSION};
@@ -35,24 +39,45 @@ impl Checker {
 
     /// The object with what can be used of it; refused when its own fields are wrong.
     pub(super) fn check(&mut self, mut object: Value) -> Object {
+        let list = object.pointer_mut("/spec/backends").map(Value::take);
+        let backends = match list {
+            Some(Value::Array(items)) => items.iter().map(|item| Cow::Owned(item.to_string())).collect(),
+            _ => Vec::new(),
+        };
+        self.assemble(object, &backends)
+    }
+
+    /// The same for a JSON text, of which backends that are known are not even parsed.
+    pub(super) fn check_json(&mut self, text: &str) -> serde_json::Result<Object> {
+        let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+        let spec = fields.remove("spec").and_then(|spec| serde_json::from_str(spec.get()).ok());
+        let Some(mut spec): Option<BTreeMap<String, &RawValue>> = spec else {
+            return Ok(self.check(serde_json::from_str(text)?));
+        };
+        let list: Option<Vec<&RawValue>> =
+            spec.remove("backends").and_then(|list| serde_json::from_str(list.get()).ok());
+        let backends: Vec<Cow<'_, str>> = list.iter().flatten().map(|item| Cow::Borrowed(item.get())).collect();
+        let mut object = serde_json::to_value(fields)?;
+        object["spec"] = serde_json::to_value(spec)?;
+        Ok(self.assemble(object, &backends))
+    }
+
+    fn assemble(&mut self, object: Value, backends: &[Cow<'_, str>]) -> Object {
         let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let (namespace, name) =
             (word("/metadata/namespace").unwrap_or("default"), word("/metadata/name").unwrap_or(""));
         let entry = format!("ProxyServer {namespace}/{name}");
-        let list = object.pointer_mut("/spec/backends").map(Value::take);
         match self.frame(object) {
             Err(errors) => Object::Refused(Reject { entry, reason: errors.join("; ") }),
-            Ok(mut proxy) => match list {
-                Some(Value::Array(items)) if !items.is_empty() => {
-                    let (backends, refused) = self.backends(&entry, items);
-                    proxy.spec.backends = backends;
-                    Object::Proxy { proxy: Box::new(proxy), refused }
-                }
-                _ => Object::Refused(Reject {
-                    entry,
-                    reason: "spec.backends: Required value: a list of backends".to_owned(),
-                }),
-            },
+            Ok(_) if backends.is_empty() => Object::Refused(Reject {
+                entry,
+                reason: "spec.backends: Required value: a list of backends".to_owned(),
+            }),
+            Ok(mut proxy) => {
+                let (good, refused) = self.backends(&entry, backends);
+                proxy.spec.backends = good;
+                Object::Proxy { proxy: Box::new(proxy), refused }
+            }
         }
     }
 
@@ -80,21 +105,26 @@ impl Checker {
         serde_json::from_value(object).map_err(|error| vec![error.to_string()])
     }
 
-    fn backends(&mut self, entry: &str, items: Vec<Value>) -> (Vec<ProxyBackend>, Vec<Reject>) {
-        let (mut good, mut refused) = (Vec::with_capacity(items.len()), Vec::new());
-        for (index, item) in items.into_iter().enumerate() {
-            let name = item["name"].as_str().map_or_else(|| format!("[{index}]"), str::to_owned);
-            match self.backends.check(item) {
+    fn backends(&mut self, entry: &str, written: &[Cow<'_, str>]) -> (Vec<ProxyBackend>, Vec<Reject>) {
+        let (mut good, mut refused) = (Vec::with_capacity(written.len()), Vec::new());
+        for (index, text) in written.iter().enumerate() {
+            match self.backends.check(text) {
                 Ok(backend) => good.push(backend),
                 Err(errors) => {
                     let errors = errors.iter().map(|error| format!("spec.backends[{index}]{error}"));
                     let reason = errors.collect::<Vec<_>>().join("; ");
-                    refused.push(Reject { entry: format!("{entry}, backend {name}"), reason });
+                    refused.push(Reject { entry: format!("{entry}, backend {}", called(text, index)), reason });
                 }
             }
         }
         (good, refused)
     }
+}
+
+/// The name of a backend, or its place when it has none.
+fn called(text: &str, index: usize) -> String {
+    let backend: Value = serde_json::from_str(text).unwrap_or_default();
+    backend["name"].as_str().map_or_else(|| format!("[{index}]"), str::to_owned)
 }
 
 fn schema() -> anyhow::Result<Schema> {
@@ -128,7 +158,7 @@ mod tests {
         })
     }
 
-    fn proxy(backends: Vec<Value>) -> Value {
+    fn proxy(backends: &[Value]) -> Value {
         json!({
             "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer", "metadata": { "name": "edge" },
             "spec": { "networkConfig": { "serverIP": "127.0.0.1" }, "backends": backends },
@@ -147,7 +177,7 @@ mod tests {
         let mut wrong = backend("b");
         wrong["port"] = 0.into();
         wrong["weight"] = 3.into();
-        let object = Checker::new().unwrap().check(proxy(vec![backend("a"), wrong, json!("text"), backend("c")]));
+        let object = Checker::new().unwrap().check(proxy(&[backend("a"), wrong, json!("text"), backend("c")]));
         let Object::Proxy { proxy, refused } = object else { panic!("refused as a whole") };
         let names: Vec<&str> = proxy.spec.backends.iter().map(|backend| &*backend.name).collect();
         assert_eq!(names, ["a", "c"]);
@@ -159,23 +189,41 @@ mod tests {
     }
 
     #[test]
+    fn json_text_is_judged_as_the_object_in_it() {
+        for object in [
+            proxy(&[backend("a"), json!({ "name": "b" })]),
+            proxy(&[]),
+            json!({ "spec": 1 }),
+            json!({ "spec": { "backends": 1 } }),
+        ] {
+            let show = |object: Object| match object {
+                Object::Proxy { proxy, refused } => format!("{proxy:?} {refused:?}"),
+                Object::Refused(reject) => format!("{reject:?}"),
+                _ => String::new(),
+            };
+            let text = show(Checker::new().unwrap().check_json(&object.to_string()).unwrap());
+            assert_eq!(text, show(Checker::new().unwrap().check(object)));
+        }
+    }
+
+    #[test]
     fn a_proxy_whose_own_fields_are_wrong_is_refused() {
-        let mut wrong = proxy(vec![backend("a")]);
+        let mut wrong = proxy(&[backend("a")]);
         wrong["spec"]["networkConfig"]["serverIP"] = "somewhere".into();
         wrong["spec"]["replica"] = 2.into();
         let reason = refusal(wrong);
         assert!(reason.starts_with("ProxyServer default/edge: spec.replica: unknown field; "), "{reason}");
         assert!(reason.contains("spec.networkConfig.serverIP: "), "{reason}");
-        assert!(refusal(proxy(vec![])).contains("spec.backends: Required value"));
-        let mut unnamed = proxy(vec![backend("a")]);
+        assert!(refusal(proxy(&[])).contains("spec.backends: Required value"));
+        let mut unnamed = proxy(&[backend("a")]);
         unnamed["metadata"]["name"] = "a\"b".into();
         assert!(refusal(unnamed).contains("metadata.name: Invalid value"));
     }
 
     #[test]
     fn there_may_be_more_backends_than_a_kubernetes_api_server_would_price() {
-        let backends = (0..300).map(|number| backend(&format!("b{number}"))).collect();
-        let Object::Proxy { proxy, refused } = Checker::new().unwrap().check(proxy(backends)) else {
+        let backends: Vec<Value> = (0..300).map(|number| backend(&format!("b{number}"))).collect();
+        let Object::Proxy { proxy, refused } = Checker::new().unwrap().check(proxy(&backends)) else {
             panic!("refused")
         };
         assert_eq!((proxy.spec.backends.len(), refused.len()), (300, 0));
@@ -184,9 +232,9 @@ mod tests {
     #[test]
     fn what_did_not_change_is_remembered_and_what_went_is_forgotten() {
         let mut checker = Checker::new().unwrap();
-        checker.check(proxy(vec![backend("a"), backend("b")]));
+        checker.check(proxy(&[backend("a"), backend("b")]));
         checker.forget_unused();
-        checker.check(proxy(vec![backend("b"), backend("c")]));
+        checker.check(proxy(&[backend("b"), backend("c")]));
         assert_eq!(checker.backends.remembered(), 3);
         checker.forget_unused();
         assert_eq!(checker.backends.remembered(), 2);

@@ -88,19 +88,24 @@ struct Head<'a> {
     kind: Cow<'a, str>,
 }
 
-/// Services and slices, which there may be thousands of, are read without a detour.
+/// What there may be thousands of is read without a detour.
 fn read_json(text: &str, checker: &mut Checker, objects: &mut Vec<Object>) -> anyhow::Result<()> {
     let head: Head<'_> = serde_json::from_str(text)?;
-    let typed = match (&*head.api_version, &*head.kind) {
+    let direct = match (&*head.api_version, &*head.kind) {
         ("v1", "Service") => serde_json::from_str(text).ok().map(Object::Service),
         ("discovery.k8s.io/v1", "EndpointSlice") => serde_json::from_str(text).ok().map(Object::Slice),
+        (api_version, "ProxyServer") if is_ours(api_version) => Some(checker.check_json(text)?),
         _ => None,
     };
-    match typed.filter(|object| object.identity().is_some_and(|(_, _, name)| !name.is_empty())) {
+    match direct.filter(|object| object.identity().is_none_or(|(_, _, name)| !name.is_empty())) {
         Some(object) => objects.push(object),
         None => read_value(serde_json::from_str(text)?, checker, objects)?,
     }
     Ok(())
+}
+
+fn is_ours(api_version: &str) -> bool {
+    api_version.split_once('/') == Some((HOSTED_CLUSTER_GROUP, VERSION))
 }
 
 fn read_value(mut value: Value, checker: &mut Checker, objects: &mut Vec<Object>) -> anyhow::Result<()> {
@@ -120,7 +125,7 @@ fn read_value(mut value: Value, checker: &mut Checker, objects: &mut Vec<Object>
     objects.push(match (api_version.as_str(), kind.as_str()) {
         ("v1", "Service") => typed(&kind, value, Object::Service),
         ("discovery.k8s.io/v1", "EndpointSlice") => typed(&kind, value, Object::Slice),
-        (_, "ProxyServer") if api_version == format!("{HOSTED_CLUSTER_GROUP}/{VERSION}") => checker.check(value),
+        (_, "ProxyServer") if is_ours(&api_version) => checker.check(value),
         _ => Object::Other,
     });
     Ok(())

@@ -130,3 +130,63 @@ impl Source {
 fn listed(rejects: &[Reject]) -> String {
     rejects.iter().map(|reject| format!("\n  {}: {}", reject.entry, reject.reason)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROXY: &str = "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxyServer\nmetadata: {name: edge}\nspec:\n  \
+        networkConfig: {serverIP: 127.0.0.1}\n  backends:\n  - {name: a, hostname: a.example.com, port: 443, targetService: web, \
+        targetNamespace: cp, targetPort: 443}\n";
+    const SERVICE: &str =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: cp}\nspec: {ports: [{port: 443}]}\n";
+    const SLICE: &str = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nmetadata: {name: web, namespace: cp, \
+        labels: {kubernetes.io/service-name: web}}\nports: [{port: 8443}]\nendpoints: [{addresses: [127.0.0.1]}]\n";
+
+    struct File {
+        folder: tempfile::TempDir,
+        source: Source,
+    }
+
+    impl File {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let source = Source::new(&folder.path().join("f")).unwrap();
+            Self { folder, source }
+        }
+
+        fn load(&mut self, documents: &[&str]) -> Result<Option<RelayTable>, SourceError> {
+            std::fs::write(self.folder.path().join("f"), documents.join("---\n")).unwrap();
+            self.source.load()
+        }
+    }
+
+    #[test]
+    fn only_what_changed_is_read_again() {
+        let mut file = File::new();
+        let first = file.load(&[PROXY, SERVICE, SLICE]).unwrap().unwrap();
+        assert_eq!((first.generation, first.routes[0].endpoints.len()), (1, 1), "loopback is fine here");
+        let before: Vec<_> = file.source.parts.iter().map(|part| part.objects.clone()).collect();
+        file.load(&[&PROXY.replace("a.example.com", "b.example.com"), SERVICE, SLICE]).unwrap();
+        let same: Vec<bool> =
+            file.source.parts.iter().zip(&before).map(|(part, before)| Arc::ptr_eq(&part.objects, before)).collect();
+        assert_eq!(same, [false, true, true]);
+    }
+
+    #[test]
+    fn after_a_refusal_everything_is_as_before() {
+        let mut file = File::new();
+        file.load(&[PROXY]).unwrap();
+        assert!(matches!(file.load(&[PROXY, "a: ["]), Err(SourceError::Parse { document: 2, .. })));
+        assert!(matches!(file.load(&[SERVICE]), Err(SourceError::NoProxy { .. })));
+        assert!(file.load(&[PROXY]).unwrap().is_none(), "back to what is in force");
+    }
+
+    #[test]
+    fn of_two_with_one_name_the_first_counts() {
+        let mut file = File::new();
+        let table = file.load(&[PROXY, SERVICE, SLICE, &SERVICE.replace("443", "444")]).unwrap().unwrap();
+        assert_eq!(table.rejects[0].entry, "Service cp/web");
+        assert_eq!(table.routes[0].endpoints.len(), 1);
+    }
+}
