@@ -14,7 +14,12 @@ const ORIGINAL: ([u8; 4], u16) = ([192, 0, 2, 1], 1111);
 
 pub(super) const CASES: &[Case] = &[
     Case::new("PROXY v1 in", "the header is taken off", Setup::HeaderIn, |lane| accepted(lane, V1)),
-    Case::new("PROXY v1 in, byte by byte", "however it is cut", Setup::HeaderIn, dribbled),
+    Case::new(
+        "PROXY v1 in, byte by byte",
+        "in pieces, which the specification asks to tolerate",
+        Setup::HeaderIn,
+        dribbled,
+    ),
     Case::new("PROXY v1 in, UNKNOWN", "a client of unknown origin is welcome", Setup::HeaderIn, |lane| {
         accepted(lane, b"PROXY UNKNOWN\r\n")
     }),

@@ -29,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("PROXY header on a port without", "refused: nobody asked for it", Setup::Named, uninvited_header),
     Case::new("plain TCP", "a port for everything carries what is not TLS", Setup::Plain, plain_tcp),
     Case::new("plain TCP: server speaks first", "its banner comes to a silent client", Setup::Plain, server_first),
-    Case::new("plain TCP: TLS", "carries TLS as well", Setup::Plain, |lane| lane.still_works()),
+    Case::new("plain TCP: TLS", "carries TLS as well", Setup::Plain, tls),
     Case::new(
         "plain TCP: FIN with the first bytes",
         "both arrive, and the answer comes back",
@@ -78,6 +78,10 @@ fn plain_tcp(lane: &Lane<'_>) -> Outcome {
     let mut backend = lane.accept_with(Which::Own, b"EHLO client.example.test\r\n")?;
     backend.send(b"250 own.example.test\r\n")?;
     client.expect(b"250 own.example.test\r\n")
+}
+
+fn tls(lane: &Lane<'_>) -> Outcome {
+    lane.still_works()
 }
 
 fn server_first(lane: &Lane<'_>) -> Outcome {

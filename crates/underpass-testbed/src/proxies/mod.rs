@@ -184,10 +184,15 @@ impl Running {
     pub fn change(&self, routing: &Routing) -> Instant {
         self.proxy.write(&self.place, routing);
         let written = Instant::now();
+        self.remind();
+        written
+    }
+
+    /// Tells it once more to read its files: HAProxy's master misses what it is told while it starts itself anew.
+    pub fn remind(&self) {
         if let Some(signal) = self.proxy.reload_signal() {
             self.processes.iter().for_each(|process| process.signal(signal));
         }
-        written
     }
 
     /// What all its processes have used until now, and what they hold.

@@ -85,8 +85,7 @@ fn read_hello(stream: &mut TcpStream) -> std::io::Result<()> {
 fn greet(mut stream: TcpStream) -> std::io::Result<()> {
     read_hello(&mut stream)?;
     stream.write_all(b"!")?;
-    stream.read(&mut [0])?;
-    Ok(())
+    wait_for_end(&mut stream)
 }
 
 fn hold(mut stream: TcpStream) -> std::io::Result<TcpStream> {
@@ -113,8 +112,11 @@ fn bulk(mut stream: TcpStream, bytes: u64) -> std::io::Result<()> {
     sending.join().unwrap_or(Ok(()))?;
     // Tells the client that all has come, so that nobody closes early: not every proxy passes half an end on.
     stream.write_all(b"!")?;
-    stream.read(&mut [0])?;
-    Ok(())
+    wait_for_end(&mut stream)
+}
+
+fn wait_for_end(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.read(&mut [0]).map(drop)
 }
 
 /// Sends so many bytes.

@@ -23,6 +23,7 @@ const WARM_UP: usize = 500;
 const STANDING: usize = 20;
 
 const CHANGE_PATIENCE: Duration = Duration::from_secs(180);
+const REMIND_AFTER: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// A proxy that used nothing for so long has come to rest.
 const REST: Duration = Duration::from_millis(500);
@@ -54,7 +55,7 @@ impl Amounts {
         many: 1_000,
         very_many: 10_000,
         routed: 10_000,
-        changes: 3,
+        changes: 2,
         reloads: 100,
     };
 
@@ -142,7 +143,11 @@ impl Bench<'_> {
     /// From a change of its files to the first connection that obeys it.
     pub(crate) fn changing(&self, backends: usize) -> anyhow::Result<Vec<f64>> {
         let running = self.start(backends)?;
-        (0..self.amounts.changes).map(|change| self.change(&running, backends, change)).collect()
+        let change = |change| {
+            at_rest(&running);
+            self.change(&running, backends, change)
+        };
+        (0..self.amounts.changes).map(change).collect()
     }
 
     /// Connections that fail or break while the proxy is changed again and again.
@@ -187,13 +192,18 @@ impl Bench<'_> {
     fn change(&self, running: &Running, backends: usize, change: usize) -> anyhow::Result<f64> {
         let name = format!("new-{change}.bench.test");
         let changed = running.change(&self.routing_of(backends, Some(&name)));
+        let mut reminded = changed;
         while changed.elapsed() < CHANGE_PATIENCE {
             if client::greeted(running.address(PORT), &name).is_ok() {
                 return Ok(changed.elapsed().as_secs_f64() * 1e3);
             }
+            if reminded.elapsed() > REMIND_AFTER {
+                running.remind();
+                reminded = Instant::now();
+            }
             std::thread::sleep(LOOK_AGAIN);
         }
-        bail!("{} does not obey a change after {CHANGE_PATIENCE:?}: {}", self.proxy.name(), running.complaints())
+        bail!("{} does not obey a change after {CHANGE_PATIENCE:?}", self.proxy.name())
     }
 
     /// The three special services, and backends that greet until there are so many.

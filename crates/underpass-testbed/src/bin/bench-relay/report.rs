@@ -13,6 +13,7 @@ pub(crate) struct Results {
     /// With their versions, in the order of the columns.
     proxies: Vec<(Proxy, String)>,
     amounts: Amounts,
+    machine: String,
     samples: BTreeMap<(Measure, Proxy), Vec<f64>>,
     notes: Vec<String>,
 }
@@ -35,7 +36,7 @@ const ROWS: [(Measure, &str, &str, bool); 11] = [
 impl Results {
     pub(crate) fn new(programs: &[(Proxy, PathBuf)], amounts: Amounts) -> Self {
         let proxies = programs.iter().map(|(proxy, program)| (*proxy, proxy.version(program))).collect();
-        Self { proxies, amounts, samples: BTreeMap::new(), notes: Vec::new() }
+        Self { proxies, amounts, machine: machine(), samples: BTreeMap::new(), notes: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, proxy: Proxy, samples: Samples) {
@@ -99,17 +100,14 @@ impl Results {
         }
         let versions: BTreeMap<&str, &String> =
             self.proxies.iter().map(|(proxy, version)| (proxy.name(), version)).collect();
-        json!({ "versions": versions, "amounts": self.amounts, "measures": measures, "not_measured": self.notes })
+        json!({ "versions": versions, "machine": self.machine, "amounts": self.amounts, "measures": measures, "not_measured": self.notes })
     }
 
     pub(crate) fn page(&self) -> String {
-        let table = self.table();
-        format!(
-            "{}",
-            PAGE.replace("{table}", &table)
-                .replace("{workers}", &WORKERS.to_string())
-                .replace("{repeats}", &self.amounts.repeats.to_string())
-        )
+        PAGE.replace("{table}", &self.table())
+            .replace("{machine}", &self.machine)
+            .replace("{workers}", &WORKERS.to_string())
+            .replace("{repeats}", &self.amounts.repeats.to_string())
     }
 
     fn row_name(&self, measure: Measure, name: &str) -> String {
@@ -150,6 +148,8 @@ const PAGE: &str = "# The relay beside Envoy, HAProxy, nginx and sniproxy
 
     make bench-relay
 
+{machine}
+
 {table}
 ![The same as bars](performance.svg)
 
@@ -171,6 +171,18 @@ says so.
 - **CPU per connection, 10 and many backends**: all names are asked for in turn.
 - **connections lost**: new connections that were not answered and standing ones that broke, while the routing is changed again and again.
 ";
+
+/// What it was measured on, and how busy that was when it began.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let (processor, load) = (read("/proc/cpuinfo"), read("/proc/loadavg"));
+    let model = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown processor", |(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let load = load.split(' ').next().unwrap_or_default();
+    format!("Measured on {cores} cores ({model}), Linux {}, with a load of {load} at the beginning.", kernel.trim())
+}
 
 /// Three digits say enough.
 pub(crate) fn number(value: f64) -> String {
