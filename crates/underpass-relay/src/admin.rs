@@ -6,6 +6,7 @@
 mod pages;
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -21,8 +22,9 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use underpass_tables::Transport;
 
-use crate::relay::Relay;
+use crate::relay::{Relay, Socket};
 
 /// Nobody reads more than a few pages at a time.
 const CONNECTIONS: usize = 64;
@@ -81,8 +83,23 @@ impl Admin {
         Ok(Self { listener, address })
     }
 
+    /// Goes on where a predecessor stood.
+    pub fn adopt(socket: &Socket) -> Result<Self, AdminError> {
+        let explained = |source| AdminError { address: socket.address, source };
+        let own = socket.fd.try_clone().map_err(explained)?;
+        let listener = TcpListener::from_std(own.into()).map_err(explained)?;
+        Ok(Self { listener, address: socket.address })
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The socket itself, for a successor.
+    pub fn socket(&self) -> Result<Socket, AdminError> {
+        let fd = self.listener.as_fd().try_clone_to_owned();
+        let fd = Arc::new(fd.map_err(|source| AdminError { address: self.address, source })?);
+        Ok(Socket { transport: Transport::Stream, address: self.address, fd })
     }
 
     /// Answers until it is dropped.

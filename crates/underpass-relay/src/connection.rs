@@ -140,7 +140,7 @@ impl Connection {
         match &self.stage {
             Stage::Opening(received) => {
                 if received.is_none() && self.plain_is_carried(ctx) {
-                    self.decide(key, plain(), &[], ctx)
+                    self.decide(key, &plain(), &[], ctx)
                 } else {
                     Fate::Gone(End::HelloTimeout)
                 }
@@ -241,10 +241,7 @@ impl Connection {
 
     fn found(&mut self, key: Key, finding: Finding, bytes: Cow<'_, [u8]>, ctx: &mut Context) -> Fate {
         match finding {
-            Finding::Found(found) => {
-                let skip = found.skip;
-                self.decide(key, found, &bytes[skip..], ctx)
-            }
+            Finding::Found(found) => self.decide(key, &found, &bytes[found.skip..], ctx),
             Finding::Refuse(end, answer) => self.refuse(key, end, answer, ctx),
             Finding::Incomplete { .. } if bytes.len() >= MAX_OPENING => Fate::Gone(End::InvalidHello),
             Finding::Incomplete { need } => {
@@ -266,7 +263,7 @@ impl Connection {
         }
         let Stage::Opening(held) = &mut self.stage else { return Fate::Stay };
         let bytes = held.take().map(|held| held.bytes).unwrap_or_default();
-        self.decide(key, plain(), &bytes, ctx)
+        self.decide(key, &plain(), &bytes, ctx)
     }
 
     fn plain_is_carried(&self, ctx: &Context) -> bool {
@@ -274,7 +271,7 @@ impl Connection {
         listener.is_some_and(|listener| listener.rules.plain.is_some() && !listener.proxy_header)
     }
 
-    fn decide(&mut self, key: Key, found: Found, bytes: &[u8], ctx: &mut Context) -> Fate {
+    fn decide(&mut self, key: Key, found: &Found, bytes: &[u8], ctx: &mut Context) -> Fate {
         let socket = self.record.source;
         self.record.source = found.source.unwrap_or(socket);
         if ctx.log.is_some()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::event::epoll;
 use rustix::io;
 use underpass_tables::Limits;
@@ -29,6 +29,9 @@ pub(crate) struct Shared {
     pub(crate) half_open: AtomicU32,
     pub(crate) rates: Mutex<Rates>,
     pub(crate) draining: AtomicBool,
+    /// How many tables workers have taken, all together.
+    pub(crate) taken: Mutex<u64>,
+    pub(crate) took: Condvar,
     /// Access log lines that nobody took in time.
     pub(crate) log_lines_lost: AtomicU64,
 }
@@ -41,6 +44,8 @@ impl Shared {
             half_open: AtomicU32::new(0),
             rates: Mutex::new(Rates::default()),
             draining: AtomicBool::new(false),
+            taken: Mutex::new(0),
+            took: Condvar::new(),
             log_lines_lost: AtomicU64::new(0),
         }
     }

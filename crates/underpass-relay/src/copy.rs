@@ -225,7 +225,10 @@ impl Direction {
     }
 
     fn read_and_write(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<(), Broken> {
-        debug_assert!(!tools.scratch.is_empty(), "somebody else holds the buffer, and nothing read would look like the end");
+        debug_assert!(
+            !tools.scratch.is_empty(),
+            "somebody else holds the buffer, and nothing read would look like the end"
+        );
         let read = match recv(&from.fd, &mut *tools.scratch, RecvFlags::empty()) {
             Ok((0, _)) => {
                 self.end = End::Read;

@@ -59,7 +59,7 @@ impl Flows {
     }
 
     /// Datagrams have come in at a listener.
-    pub(crate) fn from_clients(
+    pub(crate) fn on_clients(
         &mut self,
         door: usize,
         listener: &Arc<LiveListener>,
@@ -86,12 +86,7 @@ impl Flows {
     }
 
     /// An endpoint has answered; `socket` is the listener's, so that answers come from where questions went.
-    pub(crate) fn from_upstream(
-        &mut self,
-        key: Key,
-        socket: impl Fn(usize) -> Option<Arc<OwnedFd>>,
-        ctx: &mut Context,
-    ) {
+    pub(crate) fn on_upstream(&mut self, key: Key, socket: impl Fn(usize) -> Option<Arc<OwnedFd>>, ctx: &mut Context) {
         for _ in 0..TURN {
             let Some(flow) = self.flows.get_mut(key) else { return };
             match recv(&flow.upstream, &mut *self.buffer, RecvFlags::empty()) {
@@ -162,7 +157,6 @@ impl Flows {
         }
     }
 
-    #[expect(clippy::result_large_err, reason = "the record has to be finished by whoever is told")]
     fn start(
         &mut self,
         door: usize,
@@ -189,10 +183,8 @@ impl Flows {
         let address = route.endpoints[usize::from(endpoint)].address;
         record.decided(route, rule, ctx.now_ms);
         let key = self.flows.next_key();
-        let upstream = match open(address).and_then(|fd| ctx.watch(&fd, Token::Flow(key)).map(|()| fd)) {
-            Ok(upstream) => upstream,
-            Err(_) => return Err((record, End::ConnectFailed)),
-        };
+        let watched = open(address).and_then(|fd| ctx.watch(&fd, Token::Flow(key)).map(|()| fd));
+        let Ok(upstream) = watched else { return Err((record, End::ConnectFailed)) };
         record.connected(endpoint, ctx.now_ms, ctx.now_ms);
         let flow = Flow { door, client, upstream, record, carried: Carried::default(), moved_ms: ctx.now_ms };
         self.wheel.set(key.index, ctx.now_ms + flow.idle_ms());

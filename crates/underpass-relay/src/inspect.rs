@@ -12,6 +12,7 @@ use crate::record::End;
 pub(crate) const MAX_OPENING: usize = MAX_HELLO + proxy_protocol::MAX_HEADER;
 
 /// What has been found so far.
+#[expect(clippy::large_enum_variant, reason = "lives on the stack, once per connection; a box would be an allocation")]
 pub(crate) enum Finding {
     /// Not decidable below so many bytes.
     Incomplete {
@@ -30,6 +31,7 @@ pub(crate) struct Found {
     pub(crate) start: Start,
 }
 
+#[expect(clippy::large_enum_variant, reason = "as above")]
 pub(crate) enum Start {
     Named(NormalName),
     Unnamed,

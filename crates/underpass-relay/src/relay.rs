@@ -18,6 +18,8 @@ use crate::listen::{BindError, joined, listeners};
 use crate::live::Live;
 use crate::worker::{Mailbox, Order, Worker};
 
+/// How long workers may take to take a table.
+const TAKE_TIME: Duration = Duration::from_secs(2);
 /// Batches of access log lines that may wait to be written; more are lost and counted.
 const LOG_BATCHES: usize = 1024;
 
@@ -84,8 +86,8 @@ impl Relay {
         Ok(Self { shared, mailboxes, threads: Mutex::new(threads), live: Mutex::new(live), sockets })
     }
 
-    /// Puts a table into force. Listeners that cannot be opened are left out and told; everything else is served. Running connections
-    /// keep what was decided for them.
+    /// Puts a table into force: when this returns, every new connection obeys it. Listeners that cannot be opened are left out and told;
+    /// everything else is served. Running connections keep what was decided for them.
     pub fn apply(&self, mut table: RelayTable) -> Result<Vec<Reject>, RelayError> {
         let mut current = self.live.lock();
         if table.generation < current.table.generation {
@@ -93,8 +95,12 @@ impl Relay {
         }
         let mut sockets = self.sockets.lock();
         let (opened, rejects) = self.open_new(&mut table, &mut sockets);
+        // What a predecessor listened on and this table does not: nobody would ever accept there.
+        sockets.inherited.clear();
         table.rejects.extend(rejects.iter().cloned());
         let live = Arc::new(Live::new(table, Some(&current)));
+        let mut taken = self.shared.taken.lock();
+        let all = *taken + self.mailboxes.len() as u64;
         for (worker, mailbox) in self.mailboxes.iter().enumerate() {
             let own = |sockets: &Vec<_>| sockets.iter().skip(worker).step_by(self.mailboxes.len()).cloned().collect();
             mailbox.send(Order::Swap { live: live.clone(), sockets: opened.iter().map(own).collect() });
@@ -104,6 +110,8 @@ impl Relay {
         };
         sockets.open.retain(listening);
         *current = live;
+        // Bounded, because a worker that is gone will never take it; connections are not touched by the wait.
+        self.shared.took.wait_while_for(&mut taken, |taken| *taken < all, TAKE_TIME);
         Ok(rejects)
     }
 

@@ -164,7 +164,7 @@ impl Worker {
             Token::Fixed(MAILBOX) => self.read_mail(),
             Token::Flow(key) => {
                 let socket = |door: usize| self.doors.get(door)?.as_ref().map(|door| door.socket.clone());
-                self.flows.from_upstream(key, socket, &mut self.ctx);
+                self.flows.on_upstream(key, socket, &mut self.ctx);
             }
             Token::Fixed(door) => self.knock(door as usize),
         }
@@ -196,7 +196,7 @@ impl Worker {
         let Some(Some(door)) = self.doors.get(number) else { return };
         match door.listener.transport {
             Transport::Stream => self.accept(number),
-            Transport::Datagram => self.flows.from_clients(number, &door.listener, &door.socket, &mut self.ctx),
+            Transport::Datagram => self.flows.on_clients(number, &door.listener, &door.socket, &mut self.ctx),
         }
     }
 
@@ -258,13 +258,13 @@ impl Worker {
         let orders = std::mem::take(&mut *self.mailbox.orders.lock());
         for order in orders {
             match order {
-                Order::Swap { live, sockets } => self.swap(live, sockets),
+                Order::Swap { live, sockets } => self.swap(&live, sockets),
                 Order::Drain(time) => self.drain(time),
             }
         }
     }
 
-    fn swap(&mut self, live: Arc<Live>, sockets: Vec<Vec<Arc<OwnedFd>>>) {
+    fn swap(&mut self, live: &Arc<Live>, sockets: Vec<Vec<Arc<OwnedFd>>>) {
         let old = std::mem::take(&mut self.doors);
         let stays = |door: &Door| live.listeners.iter().any(|listener| Arc::ptr_eq(listener, &door.listener));
         self.ctx.live = live.clone();
@@ -288,6 +288,8 @@ impl Worker {
             }
         }
         self.flows.on_table(&mut self.ctx);
+        *self.ctx.shared.taken.lock() += 1;
+        self.ctx.shared.took.notify_one();
     }
 
     fn open_door(&mut self, door: Door) {

@@ -192,6 +192,10 @@ pub(crate) struct Proxy {
     /// Where a line of JSON per connection goes: a file, - for stdout, or off
     #[arg(long, value_name = "PATH", default_value = "-")]
     pub(crate) access_log: PathBuf,
+    /// A Unix socket for upgrades: a proxy that is started with the path of a running one takes its ports over,
+    /// and the running one ends once its connections have; nobody is refused meanwhile
+    #[arg(long, value_name = "PATH")]
+    pub(crate) handover: Option<PathBuf>,
     /// What is printed on stdout when the proxy is ready
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: TextOrJson,

@@ -42,7 +42,7 @@ impl Rig {
     /// Waits until so many connections of the first listener have ended this way.
     pub(crate) fn wait_for(&self, end: End, count: u64) {
         let seen = || self.relay.live().listeners[0].stats.count(end);
-        wait_until(|| seen() >= count, &format!("{} connections end by {end:?}", count));
+        wait_until(|| seen() >= count, &format!("{count} connections end by {end:?}"));
         assert_eq!(seen(), count);
     }
 }

@@ -2,14 +2,17 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
-use underpass_relay::{Admin, AdminState, HealthChecks, RefusedSource, Relay, Settings};
+use underpass_relay::handover::{self, Offer};
+use underpass_relay::{Admin, AdminState, HealthChecks, RefusedSource, Relay, Settings, Socket};
 use underpass_tables::{Reject, RelayTable};
 
 use crate::args::{Proxy, TextOrJson};
@@ -35,10 +38,15 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
     let mut watch = Watch::new(&args.file).with_context(|| format!("cannot watch {}", args.file.display()))?;
     let mut watching = true;
     let mut running = Running::start(&args).await?;
+    let mut successor = running.offer(args.handover.as_deref())?;
     running.announce(args.output)?;
     loop {
         tokio::select! {
             () = signals.next() => break,
+            () = successor.serves() => {
+                info!("another process has taken over");
+                break;
+            }
             changed = watch.changed(), if watching => match changed {
                 Ok(()) => running.reload()?,
                 // Connections are worth more than changes.
@@ -50,7 +58,7 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
         }
     }
     tokio::select! {
-        ended = running.drain() => ended,
+        ended = running.drain(successor.end()) => ended,
         () = signals.next() => {
             output::tell("underpass: ended by a second signal; connections were cut");
             Ok(Ended::Forced)
@@ -64,7 +72,9 @@ struct Running {
     source: Source,
     checks: HealthChecks,
     state: Arc<AdminState>,
-    admin: std::net::SocketAddr,
+    admin: Socket,
+    /// The task that answers on the admin port.
+    answering: JoinHandle<()>,
 }
 
 impl Running {
@@ -72,23 +82,51 @@ impl Running {
         let mut source = Source::new(&args.file)?;
         let table = source.load()?.context("the file was read twice")?;
         let access_log = access_log(&args.access_log)?;
-        let admin = Admin::bind(args.admin).await.context("choose another with --admin")?;
-        let relay = Arc::new(Relay::start(Settings { workers: workers(args), access_log, inherited: Vec::new() })?);
+        let inherited = args.handover.as_deref().map(handover::take).transpose().context("cannot take over")?.flatten();
+        let sockets = inherited.as_ref().map(|inherited| inherited.sockets.clone()).unwrap_or_default();
+        let admin = match sockets.iter().find(|socket| socket.address == args.admin) {
+            Some(socket) => Admin::adopt(socket),
+            None => Admin::bind(args.admin).await,
+        }
+        .context("choose another with --admin")?;
+        let relay = Arc::new(Relay::start(Settings { workers: workers(args), access_log, inherited: sockets })?);
         let state = AdminState::new(relay.clone());
-        let address = admin.address();
-        tokio::spawn(admin.serve(state.clone()));
-        let mut running = Self { relay, source, checks: HealthChecks::default(), state, admin: address };
+        let socket = admin.socket()?;
+        let answering = tokio::spawn(admin.serve(state.clone()));
+        let mut running = Self { relay, source, checks: HealthChecks::default(), state, admin: socket, answering };
         running.apply(table)?;
         let live = running.relay.live();
         if live.listeners.is_empty() {
             bail!("nothing can be listened on{}", listed(&live.table.rejects));
         }
+        if let Some(inherited) = inherited {
+            inherited.serving().context("the process that was to be replaced is gone")?;
+            info!("took over from another process");
+        }
         Ok(running)
+    }
+
+    /// Lets a successor ask for the sockets, from now on.
+    fn offer(&self, path: Option<&Path>) -> anyhow::Result<Successor> {
+        let Some(path) = path else { return Ok(Successor::default()) };
+        let failed = || format!("cannot offer the listeners at {}", path.display());
+        let offer = Offer::bind(path).with_context(failed)?;
+        let (serves_tx, serves_rx) = oneshot::channel();
+        let (relay, admin) = (self.relay.clone(), self.admin.clone());
+        let sockets = move || relay.sockets().into_iter().chain([admin.clone()]).collect();
+        std::thread::Builder::new().name("handover".into()).spawn(move || {
+            let told = |error| warn!("a successor could not take over: {:#}", anyhow::Error::new(error));
+            match offer.wait(sockets, told) {
+                Ok(()) => drop(serves_tx.send(())),
+                Err(error) => warn!("no successor can take over any more: {:#}", anyhow::Error::new(error)),
+            }
+        })?;
+        Ok(Successor { serves: Some(serves_rx), path: Some(path.to_owned()) })
     }
 
     /// Tells on stdout that connections are accepted: one line of JSON, or a block for people.
     fn announce(&self, format: TextOrJson) -> anyhow::Result<()> {
-        let (pid, admin, live) = (std::process::id(), self.admin, self.relay.live());
+        let (pid, admin, live) = (std::process::id(), self.admin.address, self.relay.live());
         let text = match format {
             TextOrJson::Json => {
                 let listeners = live.listeners.iter().map(|listener| listener.address).collect::<Vec<_>>();
@@ -137,12 +175,46 @@ impl Running {
         Ok(())
     }
 
-    async fn drain(self) -> anyhow::Result<Ended> {
+    async fn drain(self, taken_over: bool) -> anyhow::Result<Ended> {
+        if taken_over {
+            // Its port belongs to the successor now; two would answer by turns.
+            self.answering.abort();
+        }
         let (relay, time) = (self.relay.clone(), self.relay.live().table.drain);
         info!(connections = relay.connections(), seconds = time.as_secs(), "draining");
         tokio::task::spawn_blocking(move || relay.drain(time)).await?;
         info!("drained");
         Ok(Ended::Well)
+    }
+}
+
+/// Whoever may take over.
+#[derive(Default)]
+struct Successor {
+    serves: Option<oneshot::Receiver<()>>,
+    path: Option<PathBuf>,
+}
+
+impl Successor {
+    /// Comes back when one has; never, as long as none does.
+    async fn serves(&mut self) {
+        if let Some(serves) = &mut self.serves
+            && serves.await.is_ok()
+        {
+            // The socket at the path is the successor's by now.
+            self.path = None;
+            return;
+        }
+        self.serves = None;
+        std::future::pending::<()>().await;
+    }
+
+    /// Nobody can take over any more. Whether somebody has.
+    fn end(self) -> bool {
+        let Some(path) = &self.path else { return self.serves.is_some() };
+        // Whoever comes next would be told the same by a socket that nobody answers.
+        let _ = std::fs::remove_file(path);
+        false
     }
 }
 

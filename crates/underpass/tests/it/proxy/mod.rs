@@ -7,6 +7,7 @@ mod files;
 mod routing;
 mod site;
 mod starting;
+mod upgrading;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -44,7 +45,12 @@ impl Proxy {
 
     #[track_caller]
     fn start_with(site: &Site, arguments: &[&str]) -> Self {
-        let launch = launch(site).arg("--output").arg("json");
+        Self::start_at(site, "127.0.0.1:0", arguments)
+    }
+
+    #[track_caller]
+    fn start_at(site: &Site, admin: &str, arguments: &[&str]) -> Self {
+        let launch = launch_at(site, admin).arg("--output").arg("json");
         let (mut process, home) = arguments.iter().fold(launch, Launch::arg).spawn();
         let line = process.wait_for_stdout("the ready line", |text| text.lines().next().map(str::to_owned));
         let ready: Value = serde_json::from_str(&line).unwrap();
@@ -74,7 +80,11 @@ impl Proxy {
 }
 
 fn launch(site: &Site) -> Launch {
-    Launch::command(BINARY, "proxy").file(&site.file()).arg("--admin").arg("127.0.0.1:0").arg("--workers").arg("2")
+    launch_at(site, "127.0.0.1:0")
+}
+
+fn launch_at(site: &Site, admin: &str) -> Launch {
+    Launch::command(BINARY, "proxy").file(&site.file()).arg("--admin").arg(admin).arg("--workers").arg("2")
 }
 
 fn get(admin: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
