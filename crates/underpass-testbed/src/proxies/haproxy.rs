@@ -34,6 +34,14 @@ pub(super) fn command(program: &Path, place: &Place) -> Command {
     command
 }
 
+/// Whether the master has a handler for the signal that changes it.
+pub(super) fn heeds_changes(pid: u32) -> bool {
+    const CAUGHT_USR2: u64 = 1 << (12 - 1);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigCgt:")?.trim(), 16).ok());
+    caught.is_some_and(|caught| caught & CAUGHT_USR2 != 0)
+}
+
 /// Refused by a rule, or broken before one could decide.
 pub(super) fn refusals(place: &Place) -> u64 {
     let mut socket = UnixStream::connect(place.path(SOCKET)).expect("HAProxy has a socket");

@@ -182,13 +182,14 @@ impl Running {
 
     /// Gives it another routing in the way that it offers for that, and does not wait. Says when its files were in place.
     pub fn change(&self, routing: &Routing) -> Instant {
+        self.wait_until_changeable();
         self.proxy.write(&self.place, routing);
         let written = Instant::now();
         self.remind();
         written
     }
 
-    /// Tells it once more to read its files: HAProxy's master misses what it is told while it starts itself anew.
+    /// Tells it once more to read its files.
     pub fn remind(&self) {
         if let Some(signal) = self.proxy.reload_signal() {
             self.processes.iter().for_each(|process| process.signal(signal));
@@ -213,6 +214,15 @@ impl Running {
     /// What its processes have complained about.
     pub fn complaints(&self) -> String {
         self.processes.iter().map(Process::stderr).collect()
+    }
+
+    /// HAProxy's master misses what it is told while it starts itself anew, twice for each change; its new worker serves before that
+    /// is over.
+    fn wait_until_changeable(&self) {
+        if self.proxy == Proxy::Haproxy {
+            let listens = || self.processes.iter().all(|process| haproxy::heeds_changes(process.pid()));
+            wait_until("HAProxy's master to heed its signals", PATIENCE, || listens().then_some(()));
+        }
     }
 
     #[track_caller]
