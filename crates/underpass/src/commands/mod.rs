@@ -13,13 +13,13 @@ use anyhow::Context;
 
 use crate::args::Command;
 use crate::exit::Ended;
-use crate::settings::ServerSettings;
+use crate::settings::{self, ServerSettings};
 
 pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
     match command {
         Command::Up(args) => on_runtime(up::run(ServerSettings::resolve(args.server)?, args.files)),
         Command::Apiserver(args) => on_runtime(apiserver::run(ServerSettings::resolve(args.server)?)),
-        Command::Controllers(args) => on_runtime(controllers::run(args.kubeconfig)),
+        Command::Controllers(args) => on_runtime(controllers::run(settings::kubeconfig(args.server)?)),
         Command::Plan(args) => plan::run(&args.files, args.output),
         Command::Status(args) => on_runtime(status::run(args)),
         Command::Crds(args) => crds::run(args.output),

@@ -1,6 +1,6 @@
 //! Objects from files, brought to a server: definitions and namespaces first, so that what needs them finds them.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::core::discovery::Scope;
@@ -50,10 +50,14 @@ async fn apply(client: &Client, document: &Document) -> anyhow::Result<()> {
 async fn api(client: &Client, document: &Document) -> anyhow::Result<Api<DynamicObject>> {
     let (group, version) = document.text("/apiVersion").rsplit_once('/').unwrap_or(("", document.text("/apiVersion")));
     let names = GroupVersionKind::gvk(group, version, document.text("/kind"));
-    let (resource, capabilities) = discovery::pinned_kind(client, &names)
-        .await
-        .map_err(Answer::from)
-        .with_context(|| format!("the server has no {} in {}", names.kind, document.text("/apiVersion")))?;
+    let (resource, capabilities) = match discovery::pinned_kind(client, &names).await {
+        Ok(found) => found,
+        Err(error) if is_unknown(&error) => {
+            let (kind, version) = (names.kind, document.text("/apiVersion"));
+            bail!("the server has no kind {kind} in {version}; `kubectl api-resources` shows those that it has")
+        }
+        Err(error) => return Err(Answer::from(error)).context("the server does not tell its kinds"),
+    };
     Ok(match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
         Scope::Namespaced => match document.text("/metadata/namespace") {
@@ -61,6 +65,14 @@ async fn api(client: &Client, document: &Document) -> anyhow::Result<Api<Dynamic
             namespace => Api::namespaced_with(client.clone(), namespace, &resource),
         },
     })
+}
+
+fn is_unknown(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Discovery(_) => true,
+        kube::Error::Api(status) => status.is_not_found(),
+        _ => false,
+    }
 }
 
 async fn established(client: &Client, name: &str) -> anyhow::Result<()> {

@@ -75,6 +75,20 @@ fn a_watch_of_documents_is_one_per_line() {
     let first = watch.wait_for_stdout("a document", |text| text.split_once('\n').map(|(line, _)| line.to_owned()));
     let object: Value = serde_json::from_str(&first).unwrap();
     assert_eq!(object["metadata"]["name"], "web");
+    let (mut watch, _home) = status(&server).arg("--watch").arg("-o").arg("yaml").spawn();
+    let text = watch.wait_for_stdout("a document", |text| text.contains("message:").then(|| text.to_owned()));
+    assert!(text.starts_with("---\n"), "{text}");
+}
+
+#[test]
+fn the_environment_may_name_the_server() {
+    let server = server_with_a_network();
+    let several = format!("/nowhere:{}", server.kubeconfig().display());
+    for value in [server.kubeconfig().to_str().unwrap(), &several] {
+        assert_contains(&launch("status").env("KUBECONFIG", value).run().ok(), &["web", "NoContainerEngine"]);
+    }
+    let ended = launch("status").env("KUBECONFIG", "").run();
+    assert_contains(&ended.failed(), &["there is no kubeconfig at ", ".local/state/underpass/kubeconfig"]);
 }
 
 #[test]
