@@ -92,7 +92,7 @@ Examples:
   generate | underpass up -f -
   underpass up --ephemeral --output json    for a test: nothing is kept, the first line is machine-readable
 
-At the end (SIGINT, SIGTERM) our objects are deleted in dependency order, and with them all that was made for them. A second signal,
+At the end (SIGINT, SIGTERM) our objects are deleted in dependency order, and with them all that was made for them. A second signal, \
 a second or more after the first, ends at once; what is then left is found by the next `up` on the same data directory.
 
 Exit codes: 0 everything is cleaned up; 1 failed, or something could not be cleaned up; 130 ended by a second signal.";
@@ -114,7 +114,7 @@ Examples:
   underpass plan -f network.yaml
   cat *.yaml | underpass plan -f - -o json
 
-Objects of our kinds are checked against the schemas and rules that the API server would use, and unknown fields are refused. Of other
+Objects of our kinds are checked against the schemas and rules that the API server would use, and unknown fields are refused. Of other \
 kinds, and of names and labels, only their server can judge.
 
 Exit codes: 0 planned; 1 something is wrong, and every error is listed on stderr.";

@@ -43,7 +43,7 @@ pub(crate) fn run(files: &[PathBuf], format: PlanFormat) -> anyhow::Result<Ended
 
 fn complain(errors: &[String], more: bool) {
     errors.iter().for_each(|error| output::tell(error));
-    let more = if more { "; rules between fields are checked once these are mended" } else { "" };
+    let more = if more { "; rules between fields are checked after that" } else { "" };
     output::tell(&format!("{} found, nothing was planned{more}", count(errors.len(), "error")));
 }
 

@@ -110,9 +110,8 @@ fn report(progress: Progress) {
 
 fn describe(left: &[Left]) -> String {
     let mut text = format!(
-        "after {} seconds {} objects are still there; the next `underpass up` on this data directory goes on with them:",
-        TEARDOWN_PATIENCE.as_secs(),
-        left.len()
+        "after {} seconds these objects are still there; the next `underpass up` on this data directory goes on with them:",
+        TEARDOWN_PATIENCE.as_secs()
     );
     for Left { kind, key, finalizers, message } in left {
         text.push_str(&format!("\n  {kind} {key}"));

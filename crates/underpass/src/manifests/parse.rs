@@ -66,12 +66,26 @@ fn is_json(text: &str) -> bool {
 /// The document that begins at `line` of its file. Errors name the line of the file, in one line.
 fn yaml(line: u64, part: &str) -> Result<Value, String> {
     serde_saphyr::from_str(part).map_err(|error: serde_saphyr::Error| {
+        if is_too_much(&error) {
+            return "it has too many values, or references that multiply them; split it, or write it as JSON"
+                .to_owned();
+        }
         error.render_with_options(serde_saphyr::render_options! {
             formatter: &UserMessageFormatter,
             snippets: SnippetMode::Off,
             line_offset: line,
         })
     })
+}
+
+/// The parser counts what it makes, since a few lines with references to references can mean millions of values.
+fn is_too_much(error: &serde_saphyr::Error) -> bool {
+    match error {
+        serde_saphyr::Error::WithSnippet { error, .. } | serde_saphyr::Error::AliasError { error, .. } => {
+            is_too_much(error)
+        }
+        error => matches!(error, serde_saphyr::Error::Budget { .. }),
+    }
 }
 
 /// The documents with content, and how many lines stand before each. Parsing all at once would not say which one is broken. Three
@@ -213,6 +227,12 @@ mod tests {
         refused(&format!("{A}---\na: b: c\n"), "f.yaml, document 2 cannot be parsed: mapping values are not allowed");
         let error = parse("f.yaml", &format!("{A}---\na: 1\na: 2\n")).unwrap_err().to_string();
         assert!(error.ends_with("duplicate mapping key: a not allowed here at line 6, column 1"), "{error}");
+        let laughs = "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
+             d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e]\n";
+        refused(
+            laughs,
+            "f.yaml, document 1 cannot be parsed: it has too many values, or references that multiply them",
+        );
         refused("{\"a\": ", "f.yaml, document 1 cannot be parsed: EOF while parsing a value at line 1");
     }
 

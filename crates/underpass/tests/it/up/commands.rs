@@ -51,7 +51,10 @@ fn a_plan_lists_all_errors_and_fails() {
             &format!("{place}spec.mode: Unsupported value: \"sometimes\""),
         ],
     );
-    assert_contains(&ended.stderr, &["\n2 errors found, nothing was planned; rules between fields are checked once"]);
+    assert_contains(
+        &ended.stderr,
+        &["\n2 errors found, nothing was planned; rules between fields are checked after that\n"],
+    );
     assert_eq!(ended.stderr.lines().count(), 3, "two errors and their number: {ended}");
     assert_eq!(run("plan -f /nowhere.yaml").code, Some(1));
     assert_eq!(run("plan").code, Some(2), "the command line itself is wrong");
@@ -69,8 +72,8 @@ fn a_plan_says_what_it_did_not_check() {
     assert_contains(&ended.ok(), &["Plan for 1 of 2 objects, as if"]);
     assert_eq!(plan(foreign).ok(), "Nothing to plan: there is no object of underpass\n");
     assert_contains(
-        &run("plan --help").ok(),
-        &["Of other\nkinds, and of names and labels, only their server can judge."],
+        &words(&run("plan --help").ok()),
+        &["Of other kinds, and of names and labels, only their server can judge."],
     );
 }
 
@@ -99,12 +102,16 @@ fn every_command_has_help_with_an_example() {
     }
 }
 
+/// However it was broken into lines.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn help_fits_into_a_terminal() {
     for command in COMMANDS {
         let help = launch(command).arg("--help").env("COLUMNS", "100").run().ok();
-        let options = help.lines().filter(|line| line.starts_with("  -") || line.starts_with("      "));
-        let widest = options.map(|line| line.chars().count()).max();
+        let widest = help.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(100), "{command} needs {widest:?} columns:\n{help}");
     }
 }
