@@ -6,6 +6,7 @@ use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::core::discovery::Scope;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, discovery};
+use tokio_util::sync::CancellationToken;
 use underpass_operator::Answer;
 
 use super::Document;
@@ -13,14 +14,15 @@ use super::Document;
 /// Owns the fields that files set. Not the controllers' name: what a file no longer says is taken back by the next apply of that file.
 const FIELD_MANAGER: &str = "underpass-apply";
 
-/// Applies all documents, in an order in which each can succeed, and calls `applied` after each.
+/// Applies all documents, in an order in which each can succeed, and calls `applied` after each. After `stop` no other is begun.
 pub(crate) async fn apply_all(
     client: &Client,
     mut documents: Vec<Document>,
+    stop: &CancellationToken,
     applied: impl Fn(&Document),
 ) -> anyhow::Result<()> {
     order(&mut documents);
-    for document in &documents {
+    for document in documents.iter().take_while(|_| !stop.is_cancelled()) {
         apply(client, document).await.with_context(|| format!("{document} was not applied"))?;
         applied(document);
     }

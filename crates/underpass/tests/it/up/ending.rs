@@ -4,7 +4,7 @@ use std::process::Command;
 
 use underpass_testbed::{Launch, PATIENCE, Process, Signal, wait_until};
 
-use super::{assert_contains, network};
+use super::{assert_contains, network, write};
 use crate::{BINARY, root};
 
 #[test]
@@ -31,6 +31,23 @@ fn sigterm_deletes_our_objects_in_dependency_order() {
     assert!(deleted("InterceptRequest") < deleted("Workstation"), "{ended}");
     let next = launch().start();
     assert_eq!(next.kubectl().ok("get underpass -A -o name"), "");
+}
+
+/// The object that is on its way to the server when the signal comes must not arrive after the deletion.
+#[test]
+fn a_signal_in_the_middle_of_the_files_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let many: Vec<String> = (0..300).map(|number| network(&format!("net-{number}"))).collect();
+    let file = write(folder.path(), "many.yaml", &many.join("---\n"));
+    let launch = || Launch::up(BINARY).data_dir(&folder.path().join("data"));
+    let mut server = launch().file(&file).start();
+    let applied = |text: &str| text.matches("applied ").count();
+    server.process().wait_for_stderr("some to be applied", |text| (applied(text) >= 3).then_some(()));
+    let ended = server.end(Signal::TERM);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(applied(&ended.stderr) < 300, "all were applied before the signal came");
+    assert_eq!(ended.stderr.matches("deleted  ").count(), applied(&ended.stderr), "{ended}");
+    assert_eq!(launch().start().kubectl().ok("get underpass -A -o name"), "");
 }
 
 /// Two different signals, because two equal ones may reach a process as one.
