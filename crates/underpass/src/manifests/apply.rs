@@ -1,5 +1,7 @@
 //! Objects from files, brought to a server: definitions and namespaces first, so that what needs them finds them.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams};
@@ -13,6 +15,9 @@ use super::Document;
 
 /// Owns the fields that files set. Not the controllers' name: what a file no longer says is taken back by the next apply of that file.
 const FIELD_MANAGER: &str = "underpass-apply";
+
+/// A server needs milliseconds for it; a definition whose names are taken waits for ever.
+const ESTABLISHING: Duration = Duration::from_secs(10);
 
 /// Applies all documents, in an order in which each can succeed, and calls `applied` after each. After `stop` no other is begun.
 pub(crate) async fn apply_all(
@@ -79,8 +84,9 @@ fn is_unknown(error: &kube::Error) -> bool {
 
 async fn established(client: &Client, name: &str) -> anyhow::Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    await_condition(definitions, name, conditions::is_crd_established())
-        .await
-        .with_context(|| format!("cannot see {name} become usable"))?;
-    Ok(())
+    let established = await_condition(definitions, name, conditions::is_crd_established());
+    match tokio::time::timeout(ESTABLISHING, established).await {
+        Ok(seen) => seen.map(|_| ()).with_context(|| format!("cannot see {name} become usable")),
+        Err(_) => bail!("the server does not serve it; `kubectl describe crd {name}` shows why"),
+    }
 }

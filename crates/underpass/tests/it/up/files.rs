@@ -99,6 +99,21 @@ fn what_only_the_server_can_refuse_is_named_and_nothing_is_taken_away() {
 }
 
 #[test]
+fn a_definition_whose_names_are_taken_is_told() {
+    let definition = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"others.underpass.dev"},
+        "spec":{"group":"underpass.dev","scope":"Cluster","names":{"plural":"others","kind":"ContainerNetwork"},
+        "versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "definition.json", definition);
+    let (process, _home) = Launch::up(BINARY).file(&file).spawn_server();
+    let said = process.wait().failed();
+    assert_contains(
+        &said,
+        &["was not applied: the server does not serve it; `kubectl describe crd others.underpass.dev`"],
+    );
+}
+
+#[test]
 fn standard_input_is_a_file_too() {
     let planned = Launch::command(BINARY, "plan").arg("-f").arg("-").run_with(&network("net")).ok();
     assert_contains(&planned, &["ContainerNetwork net"]);
