@@ -6,7 +6,9 @@ use underpass_store::Expect;
 
 use crate::api::{CommitError, Kept, now};
 use crate::decode;
+use crate::definitions;
 use crate::object::{self, Object};
+use crate::registry::Resource;
 use crate::request::{ListOptions, Query, dry_run};
 use crate::status::ApiError;
 use crate::write::{Call, to_bytes};
@@ -139,9 +141,11 @@ impl Call<'_> {
         }
         if !metadata.contains_key("deletionTimestamp") {
             metadata.insert("deletionTimestamp".to_owned(), json!(now()));
-            metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
-            if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
-                metadata.insert("generation".to_owned(), json!(generation + 1));
+            if !self.resource.ends_by_steps() {
+                metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+                if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+                    metadata.insert("generation".to_owned(), json!(generation + 1));
+                }
             }
         }
         if self.resource.is("", "Namespace") {
@@ -151,9 +155,8 @@ impl Call<'_> {
     }
 
     fn success(&self, object: &Object) -> Bytes {
-        let details = json!({
-            "name": object::name(object), "group": self.resource.group, "kind": self.resource.plural, "uid": object::uid(object),
-        });
+        let mut details = self.resource.subject(object::name(object)).details();
+        details["uid"] = json!(object::uid(object));
         to_bytes(
             &json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details }),
         )
@@ -180,6 +183,13 @@ impl Call<'_> {
             }
         }
         Ok(self.list_text(&page).into_iter().flatten().collect())
+    }
+}
+
+impl Resource {
+    /// Kinds whose end Kubernetes only notes: neither a grace period nor a new generation comes with it.
+    fn ends_by_steps(&self) -> bool {
+        self.is("", "Namespace") || self.is(definitions::GROUP, definitions::KIND)
     }
 }
 

@@ -41,5 +41,6 @@ mod store_metrics;
 mod table;
 mod watch;
 mod write;
+mod writers;
 
 pub use server::{Config, RunError, Server, StartError};

@@ -1,9 +1,11 @@
 //! What a request asks for: the path as a target, the query as options.
 
 use http::request::Parts;
+use serde_json::json;
+use underpass_schema::{ErrorKind, FieldError};
 
 use crate::selector::{FieldSelector, LabelSelector};
-use crate::status::ApiError;
+use crate::status::{ApiError, Subject};
 
 /// A path below /api or /apis that names a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,14 +22,15 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn parse(path: &str) -> Option<Self> {
-        let mut segments = path.trim_matches('/').split('/').map(decode).collect::<Option<Vec<_>>>()?.into_iter();
-        let mut target = Self::default();
-        match segments.next()?.as_str() {
+        let mut segments = segments(path)?.map(decode).collect::<Option<Vec<_>>>()?.into_iter();
+        let (mut target, first) = (Self::default(), segments.next()?);
+        let mut named = || segments.next().filter(|segment| !segment.is_empty());
+        match first.as_str() {
             "api" => {}
-            "apis" => target.group = segments.next()?,
+            "apis" => target.group = named()?,
             _ => return None,
         }
-        target.version = segments.next()?;
+        target.version = named()?;
         let mut rest: Vec<String> = segments.collect();
         if rest.first().is_some_and(|s| s == "watch") {
             target.watch = true;
@@ -48,6 +51,10 @@ impl Target {
             }
             all => all,
         };
+        // `/namespaces//pods` is all namespaces, as in Kubernetes; nothing else may be empty.
+        if below.iter().any(|segment| segment.is_empty()) {
+            return None;
+        }
         match below {
             [plural] => self.plural = (*plural).to_owned(),
             [plural, name] => (self.plural, self.name) = ((*plural).to_owned(), (*name).to_owned()),
@@ -57,8 +64,14 @@ impl Target {
             }
             _ => return None,
         }
-        (!self.plural.is_empty()).then_some(())
+        Some(())
     }
+}
+
+/// The parts of a path. A slash may end it, but an empty part is not the same as none.
+pub(crate) fn segments(path: &str) -> Option<std::str::Split<'_, char>> {
+    let path = path.strip_prefix('/')?;
+    Some(path.strip_suffix('/').unwrap_or(path).split('/'))
 }
 
 fn decode(segment: &str) -> Option<String> {
@@ -91,12 +104,13 @@ impl Query {
         given.is_some_and(|(_, v)| !v.eq_ignore_ascii_case("false") && v != "0")
     }
 
-    fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+    fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!("{name} must be a number that is not negative, not {text:?}"))
-            }),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| ApiError::bad_request(format!("{name} must be a whole number, not {text:?}"))),
         }
     }
 }
@@ -167,6 +181,7 @@ pub(crate) enum VersionMatch {
     Unset,
     Exact,
     NotOlderThan,
+    Unknown,
 }
 
 /// Options of list, watch and deletecollection.
@@ -178,6 +193,7 @@ pub(crate) struct ListOptions {
     /// `None` = not given (the newest), `Some(0)` = any.
     pub(crate) resource_version: Option<u64>,
     pub(crate) version_match: VersionMatch,
+    /// `None` = as long as the server likes.
     pub(crate) timeout_seconds: Option<u64>,
     pub(crate) bookmarks: bool,
     pub(crate) send_initial_events: Option<bool>,
@@ -190,14 +206,16 @@ impl ListOptions {
             "" => VersionMatch::Unset,
             "Exact" => VersionMatch::Exact,
             "NotOlderThan" => VersionMatch::NotOlderThan,
-            other => return Err(ApiError::bad_request(format!("resourceVersionMatch: Unsupported value: {other:?}"))),
+            _ => VersionMatch::Unknown,
         };
-        let given = query.get("resourceVersion");
-        let resource_version = query.number("resourceVersion").map_err(|_| {
-            ApiError::bad_request(format!(
-                "resourceVersion: Invalid value: {given:?}: it must be one that this server gave out"
-            ))
-        })?;
+        let resource_version = match query.get("resourceVersion") {
+            "" => None,
+            given => Some(given.parse().map_err(|_| {
+                ApiError::bad_request(format!(
+                    "resourceVersion: Invalid value: {given:?}: it must be one that this server gave out"
+                ))
+            })?),
+        };
         let send_initial_events = match query.get("sendInitialEvents") {
             "" => None,
             text => Some(text != "false"),
@@ -205,17 +223,27 @@ impl ListOptions {
         let options = Self {
             labels: LabelSelector::parse(query.get("labelSelector"))?,
             fields: FieldSelector::parse(query.get("fieldSelector"))?,
-            limit: usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(usize::MAX),
+            // Below zero is as good as none, as in Kubernetes.
+            limit: usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0),
             continue_token: query.get("continue").to_owned(),
             resource_version,
             version_match,
-            timeout_seconds: query.number("timeoutSeconds")?,
+            timeout_seconds: query
+                .number("timeoutSeconds")?
+                .filter(|seconds| *seconds != 0)
+                .map(|s| s.max(0).unsigned_abs()),
             bookmarks: query.flag("allowWatchBookmarks"),
             send_initial_events,
             watch: query.flag("watch"),
         };
-        options.check()?;
-        Ok(options)
+        match options.contradictions(query.get("resourceVersionMatch")) {
+            errors if errors.is_empty() => Ok(options),
+            errors => {
+                let subject =
+                    Subject { group: "meta.k8s.io".to_owned(), kind: "ListOptions".to_owned(), name: String::new() };
+                Err(ApiError::invalid(&subject, &errors))
+            }
+        }
     }
 
     /// A watch of one object is a watch of the collection that sees only it.
@@ -226,41 +254,47 @@ impl ListOptions {
     }
 
     /// The combinations that Kubernetes forbids.
-    fn check(&self) -> Result<(), ApiError> {
-        let forbid = |field: &str, why: &str| Err(ApiError::bad_request(format!("{field}: Forbidden: {why}")));
-        if self.watch {
-            if self.send_initial_events.is_some() && self.version_match != VersionMatch::NotOlderThan {
-                return forbid(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                );
-            }
-            if self.send_initial_events.is_none() && self.version_match != VersionMatch::Unset {
-                return forbid(
-                    "resourceVersionMatch",
+    fn contradictions(&self, given_match: &str) -> Vec<FieldError> {
+        let (path, from_anywhere) = ("resourceVersionMatch".into(), self.resource_version.unwrap_or(0) == 0);
+        let forbidden = |wrong: bool, why: &str| wrong.then(|| FieldError::forbidden(&path, why));
+        let unsupported = |wrong: bool, supported: &str| {
+            let why = format!("supported values: {supported}");
+            wrong.then(|| FieldError::new(&path, ErrorKind::NotSupported, Some(&json!(given_match)), why))
+        };
+        let (with_match, continued) = (self.version_match != VersionMatch::Unset, !self.continue_token.is_empty());
+        let found = if self.watch {
+            let initial = self.send_initial_events.is_some();
+            let fits = self.version_match == VersionMatch::NotOlderThan;
+            [
+                forbidden(initial && !fits, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+                forbidden(
+                    !initial && with_match,
                     "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                );
-            }
-            return Ok(());
-        }
-        if self.send_initial_events.is_some() {
-            return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
-        }
-        if self.version_match == VersionMatch::Unset {
-            return Ok(());
-        }
-        if !self.continue_token.is_empty() {
-            return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
-        }
-        match (self.version_match, self.resource_version) {
-            (_, None) => {
-                forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
-            }
-            (VersionMatch::Exact, Some(0)) => {
-                forbid("resourceVersionMatch", "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")
-            }
-            _ => Ok(()),
-        }
+                ),
+                // A watch from anywhere is one with initial events, which bring their own match.
+                forbidden(
+                    continued && (with_match || from_anywhere),
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ),
+                unsupported(with_match && !fits, "\"NotOlderThan\""),
+            ]
+        } else {
+            let exactly_any = self.version_match == VersionMatch::Exact && self.resource_version == Some(0);
+            let initial = self.send_initial_events.map(|_| "sendInitialEvents is forbidden for list");
+            [
+                initial.map(|why| FieldError::forbidden(&"sendInitialEvents".into(), why)),
+                forbidden(
+                    with_match && self.resource_version.is_none(),
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                )
+                .or_else(|| {
+                    forbidden(exactly_any, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+                }),
+                forbidden(with_match && continued, "resourceVersionMatch is forbidden when continue is provided"),
+                unsupported(self.version_match == VersionMatch::Unknown, "\"Exact\", \"NotOlderThan\", \"\""),
+            ]
+        };
+        found.into_iter().flatten().collect()
     }
 }
 
@@ -287,11 +321,61 @@ mod tests {
         assert_eq!(target("/apis/x.y/v1"), None);
         assert_eq!(target("/openapi/v2"), None);
         assert_eq!(target("/api/v1/namespaces/a/pods/b/c/d"), None);
+        assert_eq!(target("/api/v1/pods/"), is("", "", "pods", "", ""));
+        assert_eq!(target("/api/v1/namespaces//pods"), is("", "", "pods", "", ""));
+        for path in ["//api/v1/pods", "/api//v1/pods", "/api/v1//pods", "/api/v1/namespaces/a//pods", "/api/v1/pods//"]
+        {
+            assert_eq!(target(path), None, "{path}");
+        }
     }
 
     #[test]
     fn the_old_watch_prefix_is_a_watch() {
         let target = Target::parse("/api/v1/watch/namespaces/a/pods").unwrap();
         assert!(target.watch && target.plural == "pods" && target.namespace == "a");
+    }
+
+    fn options(query: &str) -> Result<ListOptions, (u16, String)> {
+        ListOptions::parse(&Query::parse(query)).map_err(|e| (e.code.as_u16(), e.message))
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_invalid() {
+        let forbidden =
+            |why: &str| format!("ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: {why}");
+        for (query, why) in [
+            ("watch=1&continue=x", "resourceVersionMatch is forbidden when continue is provided"),
+            ("watch=1&continue=x&resourceVersion=0", "resourceVersionMatch is forbidden when continue is provided"),
+            (
+                "watch=1&sendInitialEvents=true",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ),
+            (
+                "watch=1&resourceVersionMatch=NotOlderThan",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ),
+            ("resourceVersionMatch=Exact", "resourceVersionMatch is forbidden unless resourceVersion is provided"),
+            (
+                "resourceVersion=0&resourceVersionMatch=Exact",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            ),
+        ] {
+            assert_eq!(options(query).err(), Some((422, forbidden(why))), "{query}");
+        }
+        for query in [
+            "resourceVersionMatch=Foo&resourceVersion=3",
+            "watch=1&resourceVersionMatch=Exact",
+            "sendInitialEvents=true",
+        ] {
+            assert_eq!(options(query).err().map(|(code, _)| code), Some(422), "{query}");
+        }
+    }
+
+    #[test]
+    fn numbers_below_zero_are_as_good_as_none() {
+        let read = |query| options(query).map(|o| (o.limit, o.timeout_seconds));
+        assert_eq!(read("limit=-1&timeoutSeconds=0"), Ok((0, None)));
+        assert_eq!(read("watch=1&limit=5&resourceVersion=7&continue=x&timeoutSeconds=-1"), Ok((5, Some(0))));
+        assert_eq!(read("limit=some").err().map(|(code, _)| code), Some(400));
     }
 }

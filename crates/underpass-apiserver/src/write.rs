@@ -242,7 +242,7 @@ impl Call<'_> {
         let resource = &self.resource;
         let served = self.api.registry.load().find(&resource.group, &resource.version, &resource.plural);
         if served.is_none_or(|now| now.custom().is_some_and(|custom| custom.terminating)) {
-            let mut error = ApiError::method_not_allowed(&self.resource.subject(object::name(object)));
+            let mut error = ApiError::method_not_allowed();
             error.message = "create not allowed while custom resource definition is terminating".to_owned();
             return Err(error);
         }
@@ -355,6 +355,8 @@ impl Call<'_> {
     pub(crate) fn resets(&self) -> &'static [&'static str] {
         match self.target.subresource.as_str() {
             "status" => &["metadata", "spec"],
+            // Its finalizers have an endpoint of their own.
+            _ if self.resource.is("", "Namespace") => &["spec", "status"],
             _ if self.resource.status => &["status"],
             _ => &[],
         }

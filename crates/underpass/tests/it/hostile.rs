@@ -77,7 +77,9 @@ async fn a_definition_cannot_take_the_place_of_a_kind_of_kubernetes() {
     let client = server.client().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     post(&client, leases, &json!({ "metadata": { "name": "kept" } })).await;
-    post(&client, DEFINITIONS, &definition("leases", "coordination.k8s.io", "Lease", &[version("v1", true)])).await;
+    let mut thief = definition("leases", "coordination.k8s.io", "Lease", &[version("v1", true)]);
+    thief["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": "unapproved, as thieves are" });
+    post(&client, DEFINITIONS, &thief).await;
     server.kubectl().ok("wait --for=condition=NamesAccepted=False crd/leases.coordination.k8s.io --timeout=60s");
     server.kubectl().ok("delete crd leases.coordination.k8s.io");
     assert_eq!(get(&client, &format!("{leases}/kept")).await.0, 200);

@@ -1,5 +1,6 @@
 //! The binary from outside: everything here starts the real `underpass` and talks to it as its users do.
 //!
+//! - `answers`: small answers that clients rely on, as kube-apiserver gives them.
 //! - `clients`: kube-rs and Python's client, as programs use them.
 //! - `crash`: `kill -9` during concurrent writes; a recorded history is checked.
 //! - `failures`: what goes wrong around underpass is said in one sentence, and destroys nothing.
@@ -13,6 +14,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+mod answers;
 mod clients;
 mod crash;
 mod failures;
