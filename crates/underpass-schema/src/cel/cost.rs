@@ -251,9 +251,11 @@ fn called<'s>(name: &str, method: bool, first: &Known<'s>, rest: &[Known<'s>]) -
         "matches" => (regex(), Known::SCALAR),
         "find" | "findAll" => (regex(), Known::sized(size)),
         "bytes" if !first.scalar => (read, Known::sized(size)),
-        "string" if first.shape.is_some_and(|shape| matches!(shape.parts, Parts::Bytes)) => (read, Known::sized(size)),
+        "string" if first.shape.is_some_and(|shape| matches!(shape.parts, Parts::Bytes | Parts::Any)) => {
+            (read, Known::sized(size))
+        }
         "lowerAscii" | "upperAscii" | "substring" | "trim" | "strings.quote" => (read, Known::sized(size)),
-        "split" => (read.saturating_mul(2), Known::sized(size)),
+        "split" => (part(size.saturating_mul(2), TEXT), Known::sized(size)),
         "replace" => replace(size, second, rest.get(1).map_or(0, Known::size)),
         "join" => join(first, second),
         "format" => (read, Known::default()),
@@ -285,7 +287,7 @@ fn in_network(rest: &[Known<'_>], base: u64) -> u64 {
 /// The text is read, and the result, which may be longer, is written.
 fn replace<'s>(size: u64, old: u64, new: u64) -> Estimate<'s> {
     let written = if new > old { size.div_ceil(old.max(1)).saturating_mul(new) } else { size };
-    (part(size, TEXT).saturating_add(part(written, TEXT)), Known::sized(size))
+    (part(size.saturating_add(written), TEXT), Known::sized(size))
 }
 
 fn join<'s>(list: &Known<'s>, separator: u64) -> Estimate<'s> {

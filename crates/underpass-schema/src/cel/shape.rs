@@ -41,7 +41,11 @@ impl Shape {
     /// The shape of what `declare` gives a type to.
     pub(crate) fn of(schema: &Schema, whole_object: bool) -> Option<Self> {
         if schema.int_or_string {
-            return Some(Self { most: LONGEST_TEXT, least_bytes: 1, parts: Parts::Any });
+            return Some(Self {
+                most: Self::longest(schema).unwrap_or(LONGEST_TEXT),
+                least_bytes: 1,
+                parts: Parts::Any,
+            });
         }
         let scalar = |least_bytes| Self { most: 0, least_bytes, parts: Parts::Scalar };
         Some(match schema.type_? {
@@ -67,11 +71,14 @@ impl Shape {
             Some("date-time") => (37, 21, Parts::Scalar),
             _ => {
                 let listed = schema.enum_.iter().filter_map(|value| value.as_str()).map(|text| text.len() as u64).max();
-                let bound = schema.max_length.map(|length| length.saturating_mul(BYTES_PER_CHARACTER));
-                (bound.or(listed).unwrap_or(LONGEST_TEXT), 2, Parts::Text)
+                (Self::longest(schema).or(listed).unwrap_or(LONGEST_TEXT), 2, Parts::Text)
             }
         };
         Self { most, least_bytes, parts }
+    }
+
+    fn longest(schema: &Schema) -> Option<u64> {
+        schema.max_length.map(|length| length.saturating_mul(BYTES_PER_CHARACTER))
     }
 
     fn object(schema: &Schema, whole_object: bool) -> Option<Self> {

@@ -224,6 +224,15 @@ const COSTS: &[(&str, u64)] = &[
     ("self.l.transformList(i, x, x == 'b', x).size() > 1", 315),
     ("self.m.transformMap(k, v, v == 'b', v).size() > 1", 89),
     ("self.?s.optFlatMap(x, optional.of(x)).hasValue()", 19),
+    ("string(self.x) == self.u", 629_150),
+    ("string(self.s) == self.u", 314_578),
+    ("isQuantity(string(self.i))", u64::MAX),
+    ("isQuantity(string(self.x))", 629_148),
+    ("string(self.x).startsWith('a')", 314_576),
+    ("self.x > 1", 3),
+    ("self.x + 1 > 1", 4),
+    ("size(self.x) > 1", 4),
+    ("self.x in [1]", 13),
     ("true", 0),
     ("has(self.i)", 1),
     ("self.lu.all(x, true)", 3_145_728),
@@ -247,15 +256,22 @@ fn costs_are_those_of_kubernetes() {
     assert!(wrong.is_empty(), "rule, Kubernetes' cost, ours: {wrong:#?}");
 }
 
+const ADDRESS_AND_PORT: &str = r#"isIP(self) || (self.matches('^([0-9.]+|\\[[0-9a-fA-F:.]+\\]):([1-9][0-9]{0,4})$') && isIP(self.substring(0, self.lastIndexOf(':')).replace('[', '').replace(']', '')) && int(self.substring(self.lastIndexOf(':') + 1)) <= 65535)"#;
+const PORTS: &str = r#"self.matches('^[1-9][0-9]{0,4}:[1-9][0-9]{0,4}(/(tcp|udp))?$') && self.split('/')[0].split(':').all(p, int(p) <= 65535)"#;
+
 #[test]
 fn items_of_what_is_computed_are_as_large_as_the_whole() {
     let list = json!({"type": "array", "maxItems": 20, "items": {"type": "string", "maxLength": 10}});
     let text = json!({"type": "string", "maxLength": 30});
+    let amount = json!({"x-kubernetes-int-or-string": true, "maxLength": 32});
     for (schema, rule, want) in [
+        (&amount, "isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))", 56),
         (&list, "self.filter(x, x == 'a').all(y, y == 'bbbbbbbbbbbbbbbbbbbbbbbbbb')", 433),
         (&list, "self.all(x, x == 'a')", 102),
         (&text, "self.split(',').all(y, y == 'bbbbbbbbbbbbbbbbbbbbbbbbbb')", 866),
         (&text, "self == 'a'", 2),
+        (&json!({"type": "string", "maxLength": 53}), ADDRESS_AND_PORT, 491),
+        (&json!({"type": "string", "maxLength": 16}), PORTS, 498),
     ] {
         assert_eq!(cost(&Schema::parse(schema, &Path::root()).unwrap(), rule), want, "{rule}");
     }
