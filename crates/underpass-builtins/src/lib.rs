@@ -14,6 +14,7 @@
 mod builtin;
 mod cells;
 mod checks;
+mod choices;
 mod definitions;
 mod facts;
 mod fields;

@@ -76,7 +76,7 @@ fn branches_of_the_root_talk_about_declared_fields() {
 #[test]
 fn old_values_need_a_place_of_their_own() {
     let rule = json!([{"rule": "self == oldSelf"}]);
-    let inner = json!({"type": "object", "properties": {"y": {"type": "string", "x-kubernetes-validations": rule}}});
+    let inner = json!({"type": "object", "properties": {"y": {"type": "integer", "x-kubernetes-validations": rule}}});
     let want = r#"Invalid value: "self == oldSelf": oldSelf cannot be used on the uncorrelatable portion of the schema within properties[x]"#;
     assert_eq!(
         field_errors(&json!({"type": "array", "items": inner})),

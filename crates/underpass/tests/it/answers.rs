@@ -209,3 +209,10 @@ async fn owners_in_a_circle_go_in_the_foreground() {
         });
     }
 }
+
+#[test]
+fn fields_that_hold_one_of_a_few_words_say_which() {
+    let server = apiserver();
+    let told = server.kubectl().ok("explain service.spec.sessionAffinity");
+    crate::assert_contains(&told, &["enum: ClientIP, None"]);
+}
