@@ -214,5 +214,5 @@ async fn owners_in_a_circle_go_in_the_foreground() {
 fn fields_that_hold_one_of_a_few_words_say_which() {
     let server = apiserver();
     let told = server.kubectl().ok("explain service.spec.sessionAffinity");
-    crate::assert_contains(&told, &["enum: ClientIP, None"]);
+    crate::assert_contains(&told, &["ENUM:\n    ClientIP\n    None\n"]);
 }
