@@ -4,7 +4,7 @@
 //! list is the empty value, and an empty map or list is not written at all. Clients compare what they sent with what they read, and
 //! owners of fields are counted by what is written, so the same has to come out here, where documents stay JSON.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use underpass_schema::{AdditionalProperties, Schema, Type};
 
 /// The lists at the top of an EndpointSlice are written even when they are empty, although the schema does not require them (see `tree`).
@@ -91,15 +91,6 @@ fn is_always_written(schema: &Schema, name: &str) -> bool {
 
 fn is_map(schema: &Schema) -> bool {
     matches!(schema.additional_properties, Some(AdditionalProperties::Schema(_)))
-}
-
-/// `metadata` alone, for documents whose other fields are no types of Kubernetes.
-pub fn settle_metadata(metadata_schema: &Schema, object: &mut Value) {
-    let Some(metadata) = object.get_mut("metadata") else { return };
-    if metadata.is_null() {
-        *metadata = Value::Object(Map::new());
-    }
-    settle_nulls(metadata_schema, metadata);
 }
 
 #[cfg(test)]
