@@ -156,6 +156,10 @@ impl Resource {
             }
             Origin::Custom(custom) => {
                 object["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into();
+                if let Some(storage) = &custom.storage_schema {
+                    storage.prune(object);
+                    storage.default_into(object);
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use underpass_schema::{FieldError, Path};
 use underpass_store::Expect;
 
 use crate::api::{CommitError, Kept, now};
@@ -9,7 +10,7 @@ use crate::decode;
 use crate::definitions;
 use crate::object::{self, Object};
 use crate::registry::Resource;
-use crate::request::{ListOptions, Query, dry_run};
+use crate::request::{ListOptions, Query, dry_run, unsupported};
 use crate::status::ApiError;
 use crate::write::{Call, to_bytes};
 
@@ -42,36 +43,69 @@ impl DeleteOptions {
             true => json!({}),
             false => decode::object(content_type, body)?.value,
         };
+        check_body(&body)?;
+        if query.get("gracePeriodSeconds").parse::<i64>().is_err() && !query.get("gracePeriodSeconds").is_empty() {
+            return Err(ApiError::bad_request("gracePeriodSeconds must be a number"));
+        }
+        let mut errors = Vec::new();
         let listed = body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let policy = match query.get("propagationPolicy") {
-            "" => body["propagationPolicy"].as_str().unwrap_or_default().to_owned(),
-            policy => policy.to_owned(),
-        };
-        let orphan = match query.get("orphanDependents") {
-            "" => body["orphanDependents"].as_bool(),
-            text => Some(text == "true"),
-        };
-        let propagation = match (policy.as_str(), orphan) {
-            ("", None) => None,
-            ("", Some(true)) | ("Orphan", None) => Some(Propagation::Orphan),
-            ("", Some(false)) | ("Background", None) => Some(Propagation::Background),
-            ("Foreground", None) => Some(Propagation::Foreground),
-            (_, Some(_)) => {
-                return Err(ApiError::bad_request("orphanDependents and propagationPolicy cannot be both set"));
-            }
-            (other, None) => {
-                return Err(ApiError::bad_request(format!(
-                    "propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\""
-                )));
-            }
-        };
+        let dry_run = dry_run(query.all("dryRun").chain(listed), &mut errors);
+        let propagation = propagation(&body, query, &mut errors);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid_options("DeleteOptions", &errors));
+        }
         let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
-        Ok(Self {
-            dry_run: dry_run(query.all("dryRun").chain(listed))?,
-            propagation,
-            uid: precondition("uid"),
-            resource_version: precondition("resourceVersion"),
-        })
+        Ok(Self { dry_run, propagation, uid: precondition("uid"), resource_version: precondition("resourceVersion") })
+    }
+}
+
+/// Something unreadable must not pass as something left out: it may have been meant to hold the deletion back.
+fn check_body(body: &Value) -> Result<(), ApiError> {
+    let texts = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+    let conditions =
+        |value: &Value| value.as_object().is_some_and(|map| map.values().all(|v| v.is_string() || v.is_null()));
+    let fields: [(&str, &dyn Fn(&Value) -> bool); 6] = [
+        ("kind", &|value| value == "" || value == "DeleteOptions"),
+        ("dryRun", &texts),
+        ("gracePeriodSeconds", &Value::is_i64),
+        ("orphanDependents", &Value::is_boolean),
+        ("preconditions", &conditions),
+        ("propagationPolicy", &Value::is_string),
+    ];
+    let wrong = fields.iter().find(|(name, fits)| body.get(name).is_some_and(|value| !value.is_null() && !fits(value)));
+    match wrong {
+        Some((name, _)) => {
+            Err(ApiError::bad_request(format!("the body is no DeleteOptions: {name} is {}", body[*name])))
+        }
+        None if body.is_object() || body.is_null() => Ok(()),
+        None => Err(ApiError::bad_request("the body must be a DeleteOptions object")),
+    }
+}
+
+fn propagation(body: &Value, query: &Query, errors: &mut Vec<FieldError>) -> Option<Propagation> {
+    let policy = match query.get("propagationPolicy") {
+        "" => body["propagationPolicy"].as_str().unwrap_or_default(),
+        policy => policy,
+    };
+    let orphan = match query.has("orphanDependents") {
+        true => Some(query.flag("orphanDependents")),
+        false => body["orphanDependents"].as_bool(),
+    };
+    match (policy, orphan) {
+        ("", None) => None,
+        ("", Some(true)) | ("Orphan", None) => Some(Propagation::Orphan),
+        ("", Some(false)) | ("Background", None) => Some(Propagation::Background),
+        ("Foreground", None) => Some(Propagation::Foreground),
+        (policy, Some(_)) => {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&Path::from("propagationPolicy"), &json!(policy), why));
+            None
+        }
+        (other, None) => {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            errors.push(unsupported("propagationPolicy", &json!(other), &supported));
+            None
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod definitions;
 mod delete;
 mod discovery;
 mod identity;
+mod intake;
 mod jsonpath;
 pub mod kubeconfig;
 mod limits;

@@ -49,6 +49,8 @@ pub(crate) struct Custom {
     /// The schema as it was written, for OpenAPI; `None` where the version has none that may be published.
     pub(crate) published: Option<Value>,
     pub(crate) storage_version: String,
+    /// The schema of the stored version, where that is another one: nothing is stored that it does not declare.
+    pub(crate) storage_schema: Option<Schema>,
     pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) selectable_fields: Vec<JsonPath>,
     pub(crate) deprecated: Option<String>,
@@ -243,18 +245,9 @@ impl Resource {
 impl Custom {
     fn new(definition: &Value, version: &Value, since: &Since) -> Self {
         let text = |v: &Value, f: &str| v[f].as_str().unwrap_or_default().to_owned();
-        let written = version.pointer("/schema/openAPIV3Schema").cloned();
-        let mut schema = written
-            .as_ref()
-            .and_then(|json| Schema::parse(json, &Path::root()).ok())
-            .unwrap_or_else(|| Schema { preserve_unknown_fields: true, ..Schema::default() });
-        if definition.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true)) {
-            schema.preserve_unknown_fields = true;
-        }
-        add_object_fields(&mut schema);
-        add_embedded_metadata(&mut schema);
-        let storage = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
-        let storage_version = storage.filter(|v| v["storage"] == true).map(|v| text(v, "name")).next();
+        let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+        let storage = versions.into_iter().find(|v| v["storage"] == true);
+        let other_storage = storage.filter(|storage| storage["name"] != version["name"]);
         let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten();
         let fields = version["selectableFields"].as_array().into_iter().flatten();
         let deprecated = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
@@ -262,10 +255,11 @@ impl Custom {
             None => deprecation(definition, version),
         });
         Self {
-            schema: Arc::new(schema),
+            schema: Arc::new(schema_of(definition, version)),
             validator: OnceLock::new(),
-            published: written,
-            storage_version: storage_version.unwrap_or_default(),
+            published: version.pointer("/schema/openAPIV3Schema").cloned(),
+            storage_version: storage.map(|v| text(v, "name")).unwrap_or_default(),
+            storage_schema: other_storage.map(|storage| schema_of(definition, storage)),
             columns: columns.filter_map(PrinterColumn::from_json).collect(),
             selectable_fields: fields.filter_map(|f| JsonPath::parse(f["jsonPath"].as_str()?).ok()).collect(),
             deprecated,
@@ -325,6 +319,20 @@ impl Scale {
             selector: path("labelSelectorPath"),
         }
     }
+}
+
+/// The schema of one version of a definition; a version without one takes anything.
+fn schema_of(definition: &Value, version: &Value) -> Schema {
+    let written = version.pointer("/schema/openAPIV3Schema");
+    let mut schema = written
+        .and_then(|json| Schema::parse(json, &Path::root()).ok())
+        .unwrap_or_else(|| Schema { preserve_unknown_fields: true, ..Schema::default() });
+    if definition.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true)) {
+        schema.preserve_unknown_fields = true;
+    }
+    add_object_fields(&mut schema);
+    add_embedded_metadata(&mut schema);
+    schema
 }
 
 /// Every object has these, whether its definition says so or not; owners of fields need their shape.

@@ -1,11 +1,11 @@
 //! What a request asks for: the path as a target, the query as options.
 
 use http::request::Parts;
-use serde_json::json;
-use underpass_schema::{ErrorKind, FieldError};
+use serde_json::{Value, json};
+use underpass_schema::{ErrorKind, FieldError, Path};
 
 use crate::selector::{FieldSelector, LabelSelector};
-use crate::status::{ApiError, Subject};
+use crate::status::ApiError;
 
 /// A path below /api or /apis that names a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -98,6 +98,10 @@ impl Query {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(n, _)| n == name)
+    }
+
     /// As Kubernetes reads booleans: the bare name means true, and the first one counts.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let given = self.0.iter().find(|(n, _)| n == name);
@@ -133,47 +137,83 @@ pub(crate) struct WriteOptions {
 /// The longest manager name that Kubernetes accepts.
 const MAX_MANAGER: usize = 128;
 
+/// Which options: each write has its own kind of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writing {
+    Create,
+    Update,
+    Patch,
+    Apply,
+}
+
+impl Writing {
+    fn options_kind(self) -> &'static str {
+        match self {
+            Self::Create => "CreateOptions",
+            Self::Update => "UpdateOptions",
+            Self::Patch | Self::Apply => "PatchOptions",
+        }
+    }
+}
+
 impl WriteOptions {
-    pub(crate) fn parse(query: &Query, user_agent: &str) -> Result<Self, ApiError> {
+    pub(crate) fn parse(query: &Query, user_agent: &str, writing: Writing) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        match writing {
+            Writing::Apply if query.get("fieldManager").is_empty() => {
+                errors.push(FieldError::required(&Path::from("fieldManager"), "is required for apply patch"));
+            }
+            Writing::Patch if query.has("force") => {
+                errors.push(FieldError::forbidden(&Path::from("force"), "may not be specified for non-apply patch"));
+            }
+            _ => {}
+        }
+        errors.extend(wrong_manager(query.get("fieldManager")));
+        let dry_run = dry_run(query.all("dryRun"), &mut errors);
         let field_manager = match query.get("fieldManager") {
             "" => user_agent.split('/').next().unwrap_or_default().chars().take(MAX_MANAGER).collect(),
             name => name.to_owned(),
         };
-        if field_manager.len() > MAX_MANAGER || field_manager.chars().any(char::is_control) {
-            let why = format!(
-                "fieldManager: Invalid value: {field_manager:?}: must be printable and at most {MAX_MANAGER} bytes"
-            );
-            return Err(ApiError::bad_request(why));
-        }
         let field_validation = match query.get("fieldValidation") {
             "Ignore" => FieldValidation::Ignore,
             "" | "Warn" => FieldValidation::Warn,
             "Strict" => FieldValidation::Strict,
             other => {
-                let why = format!(
-                    "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Warn\", \"Strict\""
-                );
-                return Err(ApiError::bad_request(why));
+                errors.push(unsupported("fieldValidation", &json!(other), &["", "Ignore", "Strict", "Warn"]));
+                FieldValidation::Strict
             }
         };
-        Ok(Self { dry_run: dry_run(query.all("dryRun"))?, field_manager, field_validation, force: query.flag("force") })
+        match errors.is_empty() {
+            true => Ok(Self { dry_run, field_manager, field_validation, force: query.flag("force") }),
+            false => Err(ApiError::invalid_options(writing.options_kind(), &errors)),
+        }
     }
 }
 
-/// `dryRun=All`, as it stands in a query or in DeleteOptions.
-pub(crate) fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, ApiError> {
-    let mut asked = false;
-    for value in values {
-        match value {
-            "" => {}
-            "All" => asked = true,
-            other => {
-                let why = format!("dryRun: Unsupported value: {other:?}: supported values: \"All\"");
-                return Err(ApiError::bad_request(why));
-            }
-        }
+fn wrong_manager(name: &str) -> Option<FieldError> {
+    let path = Path::from("fieldManager");
+    if name.len() > MAX_MANAGER {
+        let why = format!("may not be more than {MAX_MANAGER} bytes");
+        return Some(FieldError::new(&path, ErrorKind::TooLong, None, why));
     }
-    Ok(asked)
+    let (position, character) = name.chars().enumerate().find(|(_, character)| character.is_control())?;
+    let why = format!("invalid character U+{:04X} (at position {position})", u32::from(character));
+    Some(FieldError::invalid(&path, &json!(name), why))
+}
+
+/// `dryRun=All`, as it stands in a query or in DeleteOptions.
+pub(crate) fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
+    let values: Vec<&str> = values.collect();
+    if values.iter().any(|value| *value != "All") {
+        errors.push(unsupported("dryRun", &json!(values), &["All"]));
+    }
+    !values.is_empty()
+}
+
+pub(crate) fn unsupported(field: &str, value: &Value, supported: &[&str]) -> FieldError {
+    let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+    let why = format!("supported values: {}", supported.join(", "));
+    FieldError::new(&Path::from(field), ErrorKind::NotSupported, Some(value), why)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,11 +278,7 @@ impl ListOptions {
         };
         match options.contradictions(query.get("resourceVersionMatch")) {
             errors if errors.is_empty() => Ok(options),
-            errors => {
-                let subject =
-                    Subject { group: "meta.k8s.io".to_owned(), kind: "ListOptions".to_owned(), name: String::new() };
-                Err(ApiError::invalid(&subject, &errors))
-            }
+            errors => Err(ApiError::invalid_options("ListOptions", &errors)),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::object::Object;
 use crate::patch::PatchType;
 use crate::protobuf;
 use crate::registry::Resource;
-use crate::request::{ListOptions, Query, Target, WriteOptions};
+use crate::request::{ListOptions, Query, Target, WriteOptions, Writing};
 use crate::reviews;
 use crate::status::ApiError;
 use crate::table::{self, IncludeObject, Representation};
@@ -211,7 +211,7 @@ impl Service {
             Method::GET if whole || query.flag("watch") || target.watch => self.collection(call, parts, &query),
             Method::GET if placed => self.one(call, parts, &query),
             Method::POST if whole && placed => {
-                let options = WriteOptions::parse(&query, &header(parts, USER_AGENT.as_str()))?;
+                let options = WriteOptions::parse(&query, &header(parts, USER_AGENT.as_str()), Writing::Create)?;
                 let mut written = call.create(decode_body(parts, &body)?, &options).await?;
                 written.warnings.extend(call.warnings(&written.text, None));
                 written_response(call, parts, &written)
@@ -238,9 +238,14 @@ impl Service {
     }
 
     async fn change(&self, call: &Call<'_>, parts: &Parts, query: &Query, body: &Bytes) -> Answer {
-        let options = WriteOptions::parse(query, &header(parts, USER_AGENT.as_str()))?;
         let content_type = header(parts, CONTENT_TYPE.as_str());
         let patch = if parts.method == Method::PATCH { Some(PatchType::of(&content_type)?) } else { None };
+        let writing = match patch {
+            None => Writing::Update,
+            Some(PatchType::Apply) => Writing::Apply,
+            Some(_) => Writing::Patch,
+        };
+        let options = WriteOptions::parse(query, &header(parts, USER_AGENT.as_str()), writing)?;
         if call.target.subresource == "scale" {
             let text = call.change_scale(patch, &content_type, body, &options).await?;
             return Ok(respond(StatusCode::OK, JSON, Body::Full(text)));

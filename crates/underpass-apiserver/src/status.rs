@@ -104,6 +104,12 @@ impl ApiError {
         error
     }
 
+    /// Options in the query or the body of a request; `kind` as in `CreateOptions`.
+    pub fn invalid_options(kind: &str, errors: &[FieldError]) -> Self {
+        let subject = Subject { group: "meta.k8s.io".to_owned(), kind: kind.to_owned(), name: String::new() };
+        Self::invalid(&subject, errors)
+    }
+
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource".to_owned();
         Self::about(&Subject::default(), StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)

@@ -64,7 +64,10 @@ pub fn unknown_members(patch: &Value) -> Vec<String> {
     let members = operations.flat_map(|(index, operation)| {
         operation.as_object().into_iter().flatten().map(move |(member, _)| (index, member))
     });
-    members.filter(|(_, member)| !KNOWN.contains(&member.as_str())).map(|(i, member)| format!("[{i}].{member}")).collect()
+    members
+        .filter(|(_, member)| !KNOWN.contains(&member.as_str()))
+        .map(|(i, member)| format!("[{i}].{member}"))
+        .collect()
 }
 
 /// Where kube-apiserver takes more than RFC 6902 allows: a replaced member need not exist, and a copy of an absent one is null.

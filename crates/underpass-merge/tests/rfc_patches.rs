@@ -1,7 +1,7 @@
 //! JSON Patch and JSON Merge Patch: the examples of RFC 6902 and RFC 7386, and this server's limits.
 
 use serde_json::{Value, json};
-use underpass_merge::{JsonPatchError, MAX_OPERATIONS, json_patch, merge_patch, unknown_members};
+use underpass_merge::{JsonPatchError, MAX_OPERATIONS, json_patch, merge_patch};
 
 #[test]
 fn json_patch_does_what_the_examples_of_rfc_6902_say() {
