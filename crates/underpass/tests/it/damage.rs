@@ -56,7 +56,11 @@ async fn walk(client: &Client, samples: &[Sample], seed: u64) {
 fn request(sample: &Sample, chance: &mut StdRng) -> (Method, String, Vec<u8>, &'static str) {
     let object = damaged_value(&sample.object, chance);
     let one = format!("{}/{}", sample.path, sample.name());
-    let sub = if sample.has_status && chance.random_bool(0.2) { "/status" } else { "" };
+    let sub = match chance.random_range(0..10) {
+        0 | 1 if sample.has_status => "/status",
+        2 | 3 if sample.plural() == "deployments" => "/scale",
+        _ => "",
+    };
     let below = format!("{one}{sub}?fieldManager=walk");
     let (method, path, body, type_) = match chance.random_range(0..8) {
         0 => (Method::POST, sample.path.clone(), object, "application/json"),
