@@ -55,21 +55,18 @@ impl Call<'_> {
 
     /// The name must be that of the request; the namespace too, and may be left out.
     pub(crate) fn check_place(&self, object: &mut Object) -> Result<(), ApiError> {
-        let wanted = &self.target.name;
-        match object::name(object) {
-            _ if wanted.is_empty() => {}
-            "" => {
-                let why =
-                    format!("the name of the object ({wanted} based on URL) was undeterminable: name must be provided");
-                return Err(ApiError::bad_request(why));
-            }
-            given if given != wanted => {
-                let why = format!("the name of the object ({given}) does not match the name on the URL ({wanted})");
-                return Err(ApiError::bad_request(why));
-            }
-            _ => {}
-        }
+        self.check_name(object)?;
         self.check_namespace(object)
+    }
+
+    pub(crate) fn check_name(&self, object: &Object) -> Result<(), ApiError> {
+        let wanted = &self.target.name;
+        let why = match object::name(object) {
+            given if wanted.is_empty() || given == wanted => return Ok(()),
+            "" => format!("the name of the object ({wanted} based on URL) was undeterminable: name must be provided"),
+            given => format!("the name of the object ({given}) does not match the name on the URL ({wanted})"),
+        };
+        Err(ApiError::bad_request(why))
     }
 
     pub(crate) fn check_namespace(&self, object: &mut Object) -> Result<(), ApiError> {

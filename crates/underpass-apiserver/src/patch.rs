@@ -109,7 +109,11 @@ impl Call<'_> {
         let warnings = if options.field_validation == FieldValidation::Ignore { Vec::new() } else { duplicates };
         self.check_applied_kind(&applied)?;
         self.check_kind(&mut applied).map_err(ApiError::bad_request)?;
-        self.check_place(&mut applied)?;
+        // What exists has a name already; only a new object needs one here.
+        if !object::name(&applied).is_empty() {
+            self.check_name(&applied)?;
+        }
+        self.check_namespace(&mut applied)?;
         if applied["metadata"].get("managedFields").is_some_and(|m| m.as_array().is_some_and(|list| !list.is_empty())) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
@@ -133,6 +137,7 @@ impl Call<'_> {
         if !self.target.subresource.is_empty() {
             return Err(ApiError::not_found(&subject));
         }
+        self.check_name(applied)?;
         if !object::uid(applied).is_empty() {
             let why = format!(
                 "uid mismatch: the provided object specified uid {}, and no existing object was found",

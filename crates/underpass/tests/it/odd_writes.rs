@@ -125,6 +125,7 @@ async fn an_apply_says_what_it_is_and_whose() {
         ("?fieldManager=x", json!({ "apiVersion": "v1", "metadata": { "name": "m" } }), 400),
         ("?fieldManager=x", json!({ "apiVersion": "v1", "kind": "ConfigMap" }), 400),
         ("?fieldManager=x", versioned, 200),
+        ("?fieldManager=x", json!({ "apiVersion": "v1", "kind": "ConfigMap" }), 200),
     ] {
         let (code, answer) = to_map(&client, APPLY, query, &body).await;
         assert_eq!(code, expected, "{query} {body}: {answer}");
