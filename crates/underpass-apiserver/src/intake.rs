@@ -114,7 +114,11 @@ impl Resource {
             }
         }
         let unknown = self.schema().prune(object).into_iter().map(|field| format!("unknown field {field:?}"));
-        let found: Vec<String> = duplicates.into_iter().chain(unknown).collect();
+        // A typed object is decoded in one go, a custom one is read first and pruned then; Kubernetes' own tests know the order.
+        let found: Vec<String> = match &self.origin {
+            Origin::Builtin(_) => unknown.chain(duplicates).collect(),
+            Origin::Custom(_) => duplicates.into_iter().chain(unknown).collect(),
+        };
         match mode {
             FieldValidation::Strict if !found.is_empty() => Err(format!("strict decoding error: {}", found.join(", "))),
             FieldValidation::Ignore => Ok(Vec::new()),
