@@ -1,7 +1,8 @@
-"""Turns the JUnit report of Kubernetes' tests into a table: table.py REPORT REASONS OUTPUT.
+"""Turns the JUnit report of Kubernetes' tests into a table: table.py REPORT REASONS OUTPUT; differences.md follows it.
 
 REASONS has a line `part of the test's name = why it fails` for each failure that is known and explained; the exit code is 1 when there is another.
 """
+import pathlib
 import re
 import sys
 import xml.etree.ElementTree as xml
@@ -42,6 +43,7 @@ def main(report, reasons_file, output):
             unexplained += why is None
             why = why or "not explained yet"
             lines.append(f"- {name}: {why}")
+    lines += ["", (pathlib.Path(__file__).parent / "differences.md").read_text().rstrip("\n")]
     with open(output, "w") as file:
         file.write("\n".join(lines) + "\n")
     print(f"{passed} passed, {total - passed} failed, {unexplained} of them not explained")

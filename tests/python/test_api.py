@@ -95,6 +95,10 @@ class Objects(ApiTest):
         body = self.refused(404, "NotFound", self.read, "life")
         self.assertEqual(body["details"]["name"], "life")
 
+    def test_an_object_too_large_is_refused_in_words(self):
+        body = self.refused(413, "RequestEntityTooLarge", self.create, "huge", {"a": "x" * 3_500_000})
+        self.assertIn("at most 3145728 bytes", body["message"])
+
     def test_generated_names_differ(self):
         body = client.V1ConfigMap(metadata=client.V1ObjectMeta(generate_name="made-"))
         names = {self.core.create_namespaced_config_map(self.namespace, body).metadata.name for _ in range(5)}

@@ -15,6 +15,7 @@ use crate::object::{Encoder, Object};
 use crate::openapi::OpenApi;
 use crate::registry::{Origin, Registry, Resource};
 use crate::status::ApiError;
+use crate::writers::Writers;
 
 /// What is stored must be readable again, and the JSON reader stops at 128 levels.
 const MAX_DEPTH: usize = 120;
@@ -27,6 +28,8 @@ pub(crate) struct Api {
     pub(crate) ca_pem: String,
     pub(crate) token: String,
     encoder: Encoder,
+    /// Everybody who writes objects of definitions enters here first.
+    pub(crate) writers: Writers,
     footprints: mpsc::UnboundedSender<Footprint>,
     ready: AtomicBool,
 }
@@ -54,6 +57,7 @@ impl Api {
             ca_pem,
             token,
             encoder: Encoder::new(),
+            writers: Writers::new(),
             footprints,
             ready: AtomicBool::new(false),
         };
@@ -125,7 +129,7 @@ impl Resource {
         let same_version = value.strip_prefix(b"{\"apiVersion\":\"").is_some_and(|rest| {
             rest.starts_with(self.api_version().as_bytes()) && rest.get(self.api_version().len()) == Some(&b'"')
         });
-        same_version && self.custom().is_none_or(|custom| revision > custom.since)
+        same_version && self.custom().is_none_or(|custom| revision > custom.since.load(Ordering::Acquire))
     }
 
     fn convert_from_storage(&self, object: &mut Object) {
@@ -152,6 +156,10 @@ impl Resource {
             }
             Origin::Custom(custom) => {
                 object["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into();
+                if let Some(storage) = &custom.storage_schema {
+                    storage.prune(object);
+                    storage.default_into(object);
+                }
             }
         }
     }

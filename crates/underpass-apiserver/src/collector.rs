@@ -145,6 +145,7 @@ impl Collector {
     }
 
     async fn attempt(&self, place: &Place, what: &str) {
+        let _writing = self.api.writers.enter();
         let result = match what {
             "collect" => self.collect(place).await,
             _ => self.release(place).await,
@@ -214,7 +215,7 @@ impl Collector {
         for dependent in &blocking {
             self.collect(dependent).await?;
         }
-        if blocking.iter().any(|d| self.blocks(d, &uid)) {
+        if blocking.iter().any(|d| self.blocks(d, &uid) && !self.waits_for(d, &uid)) {
             return Ok(());
         }
         drop_finalizer(&self.api, &target, FOREGROUND).await
@@ -228,6 +229,24 @@ impl Collector {
 
     fn blocks(&self, place: &Place, owner_uid: &str) -> bool {
         self.read(place).is_some_and(|(_, object)| owners_of(&object).iter().any(|o| o.uid == owner_uid && o.blocks))
+    }
+
+    /// Whether the object of `uid` is among those that this one waits for, deleted in the foreground as it is: owners in a circle
+    /// would keep each other for ever.
+    fn waits_for(&self, place: &Place, uid: &str) -> bool {
+        let (mut next, mut seen) = (vec![place.clone()], BTreeSet::new());
+        while let Some(place) = next.pop() {
+            let Some((_, object)) = self.read(&place) else { continue };
+            let own = object::uid(&object);
+            if own == uid {
+                return true;
+            }
+            let waiting = object::is_being_deleted(&object) && object::finalizers(&object).contains(&FOREGROUND);
+            if seen.insert(place) && waiting {
+                next.extend(self.graph.dependents_of(own).into_iter().filter(|d| self.blocks(d, own)));
+            }
+        }
+        false
     }
 
     fn standing(&self, owner: &Owner, namespace: &str) -> Standing {

@@ -76,10 +76,18 @@ fn parse_yaml(text: &str, policy: DuplicateKeyPolicy) -> Result<Value, serde_sap
 /// Names the line and the key, as Kubernetes' YAML reader does.
 fn duplicate_sentence(text: &str, error: &serde_saphyr::Error) -> String {
     let Some(location) = error.location() else { return error.to_string() };
-    let line = location.line();
-    let key = text.lines().nth(usize::try_from(line).unwrap_or(1).saturating_sub(1)).unwrap_or_default();
-    let key = key.trim().trim_start_matches("- ").split(':').next().unwrap_or_default().trim_matches('"');
-    format!("line {line}: key {key:?} already set in map")
+    let (line, column) = (location.line(), usize::try_from(location.column()).unwrap_or(1));
+    let written = text.lines().nth(usize::try_from(line).unwrap_or(1).saturating_sub(1)).unwrap_or_default();
+    let from_key: String = written.chars().skip(column.saturating_sub(1)).collect();
+    let key = from_key.split(':').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
+    format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map")
+}
+
+/// As far as every whole number has a float of its own.
+#[allow(clippy::cast_possible_truncation, reason = "the range was checked")]
+fn whole(float: f64) -> Option<Number> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    (float.fract() == 0.0 && float.abs() <= EXACT).then(|| Number::from(float as i64))
 }
 
 /// Duplicates are noted up to this many bytes; a hostile body could otherwise be made of nothing else.
@@ -145,8 +153,9 @@ impl<'de> Visitor<'de> for Node<'_> {
         Ok(Value::Number(v.into()))
     }
 
+    /// A whole number is written without a point, as Kubernetes writes it again: rules and clients then read an integer.
     fn visit_f64<E>(self, v: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(v).map_or(Value::Null, Value::Number))
+        Ok(whole(v).or_else(|| Number::from_f64(v)).map_or(Value::Null, Value::Number))
     }
 
     fn visit_str<E: Error>(self, v: &str) -> Result<Value, E> {
@@ -210,7 +219,17 @@ mod tests {
     fn yaml_names_the_line_of_a_duplicate() {
         let decoded = yaml(b"\na: 1\nspec:\n  foo: one\n  foo: two\n").unwrap();
         assert_eq!(decoded.value["spec"]["foo"], "two");
-        assert_eq!(decoded.duplicates, ["line 5: key \"foo\" already set in map"]);
+        assert_eq!(decoded.duplicates, ["yaml: unmarshal errors:\n  line 5: key \"foo\" already set in map"]);
+        for text in ["data: {a: '1', a: '2'}", "- data: {\"a\": 1, \"a\": 2}", "- x: 1\n- a: 1\n  a: 2"] {
+            let found = yaml(text.as_bytes()).unwrap().duplicates;
+            assert!(found[0].ends_with("key \"a\" already set in map"), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_integers() {
+        let decoded = json(br#"{"a":1.0,"b":1e2,"c":-0.0,"d":1.5,"e":1e30}"#).unwrap();
+        assert_eq!(decoded.value.to_string(), r#"{"a":1,"b":100,"c":0,"d":1.5,"e":1e+30}"#);
     }
 
     #[test]

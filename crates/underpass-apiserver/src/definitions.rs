@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::api::{Api, now};
 use crate::decode::Decoded;
 use crate::object::{self, Object};
 use crate::own_writes;
-use crate::registry::{Registry, Resource};
+use crate::registry::{Registry, Resource, Since};
 use crate::request::Target;
 use crate::status::ApiError;
 
@@ -39,8 +40,8 @@ struct Served {
     spec: Value,
     names: Value,
     terminating: bool,
-    /// The revision since which its spec stands so.
-    since: u64,
+    /// The revision since which everything is written by this spec.
+    since: Since,
     resources: Vec<Arc<Resource>>,
 }
 
@@ -59,6 +60,18 @@ pub(crate) fn validate(definition: &Object) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// What is allowed and yet not what its author may think; on a change only what is new.
+pub(crate) fn warnings(definition: &Object, before: Option<&Object>) -> Vec<String> {
+    let formats = |definition: &Object| -> BTreeSet<String> {
+        let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+        let written = versions.filter_map(|version| version.pointer("/schema/openAPIV3Schema"));
+        let schemas = written.filter_map(|written| Schema::parse(written, &Path::root()).ok());
+        schemas.flat_map(|s| s.unknown_formats().into_iter().map(str::to_owned).collect::<Vec<_>>()).collect()
+    };
+    let known = before.map(formats).unwrap_or_default();
+    formats(definition).difference(&known).map(|format| format!("unrecognized format {format:?}")).collect()
 }
 
 impl Definitions {
@@ -214,20 +227,26 @@ impl Definitions {
     /// Serves the established ones among these definitions, if that is a change.
     fn serve(&mut self, definitions: &[Object]) {
         let mut before = std::mem::take(&mut self.served);
-        let mut changed = self.generation == 0;
+        let (mut changed, mut unsettled) = (self.generation == 0, Vec::new());
         for definition in definitions.iter().filter(|d| has_condition(d, "Established")) {
             let name = object::name(definition).to_owned();
             let served = match before.remove(&name) {
                 Some(served) if served.is_of(definition) => served,
                 other => {
                     changed = true;
-                    Served::of(definition, other.as_ref(), self.api.store.revision())
+                    Served::of(&self.api, definition, other.as_ref())
                 }
             };
+            if is_single(definition) && served.since.load(Ordering::Acquire) == u64::MAX {
+                unsettled.push(served.since.clone());
+            }
             self.served.insert(name, served);
         }
         if changed || !before.is_empty() {
             self.swap();
+        }
+        if !unsettled.is_empty() {
+            tokio::spawn(settle(self.api.clone(), unsettled));
         }
     }
 
@@ -263,7 +282,7 @@ impl Definitions {
         for version in all_served["spec"]["versions"].as_array_mut().into_iter().flatten() {
             version["served"] = json!(true);
         }
-        let Some(resource) = Resource::from_definition(&all_served, u64::MAX).into_iter().next() else {
+        let Some(resource) = Resource::from_definition(&all_served, &never()).into_iter().next() else {
             return Ok(true);
         };
         self.delete_all(&resource).await?;
@@ -282,17 +301,21 @@ impl Definitions {
 }
 
 impl Served {
-    fn of(definition: &Object, before: Option<&Self>, revision: u64) -> Self {
-        let single = definition.pointer("/spec/versions").and_then(Value::as_array).is_none_or(|list| list.len() == 1);
-        let known = before.filter(|b| b.spec == definition["spec"]).map_or(revision, |b| b.since);
-        // Written through another version, an object has that one's defaults: then every one is looked at when it is read.
-        let since = if single { known } else { u64::MAX };
+    fn of(api: &Arc<Api>, definition: &Object, before: Option<&Self>) -> Self {
+        let since = match before {
+            Some(before) if before.spec == definition["spec"] => before.since.clone(),
+            // Written through another version, an object has that one's defaults: then every one is looked at when it is read.
+            _ if !is_single(definition) => never(),
+            // Whoever is writing now may have taken the defaults of the spec before.
+            Some(_) => never(),
+            None => Arc::new(AtomicU64::new(api.store.revision())),
+        };
         Self {
             spec: definition["spec"].clone(),
             names: definition["status"]["acceptedNames"].clone(),
             terminating: object::is_being_deleted(definition),
+            resources: Resource::from_definition(definition, &since),
             since,
-            resources: Resource::from_definition(definition, since),
         }
     }
 
@@ -301,6 +324,23 @@ impl Served {
             && self.names == definition["status"]["acceptedNames"]
             && self.terminating == object::is_being_deleted(definition)
     }
+}
+
+/// Until the last writer by an old spec is done, every object is looked at when it is read; from then on only the older ones.
+async fn settle(api: Arc<Api>, unsettled: Vec<Since>) {
+    api.writers.left().await;
+    let revision = api.store.revision();
+    for since in unsettled {
+        since.store(revision, Ordering::Release);
+    }
+}
+
+fn is_single(definition: &Object) -> bool {
+    definition.pointer("/spec/versions").and_then(Value::as_array).is_none_or(|list| list.len() == 1)
+}
+
+fn never() -> Since {
+    Arc::new(AtomicU64::new(u64::MAX))
 }
 
 /// The names that definitions hold, per group.
@@ -396,5 +436,47 @@ fn set_condition(status: &mut Value, type_: &str, (value, reason, message): (&st
             *before = condition;
         }
         None => conditions.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underpass_store::{Options, Store};
+
+    use super::*;
+
+    fn definition(default: &str) -> Value {
+        let spec =
+            json!({ "type": "object", "default": {}, "properties": { "x": { "type": "string", "default": default } } });
+        let schema = json!({ "type": "object", "properties": { "spec": spec } });
+        let versions =
+            json!([{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }]);
+        json!({
+            "metadata": { "name": "wells.a.io" },
+            "spec": { "group": "a.io", "scope": "Cluster", "names": { "plural": "wells", "kind": "Well" }, "versions": versions },
+        })
+    }
+
+    fn since(api: &Api) -> u64 {
+        let wells = api.registry.load().find("a.io", "v1", "wells").unwrap();
+        wells.custom().unwrap().since.load(Ordering::Acquire)
+    }
+
+    /// Whoever took the old defaults and has not written yet must not pass for one with the new defaults.
+    #[tokio::test]
+    async fn a_change_counts_from_the_last_writer_of_before() {
+        let (api, _footprints) = Api::new(Store::ephemeral(Options::default()).unwrap(), String::new(), String::new());
+        let api = Arc::new(api);
+        let mut definitions = Definitions::new(api.clone());
+        definitions.begin(&[definition("old")]).await.unwrap();
+        assert!(since(&api) <= api.store.revision(), "nobody could write before");
+        let writing = api.writers.enter();
+        definitions.begin(&[definition("new")]).await.unwrap();
+        assert_eq!(since(&api), u64::MAX);
+        drop(writing);
+        while since(&api) == u64::MAX {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(since(&api), api.store.revision());
     }
 }

@@ -2,12 +2,15 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use underpass_schema::{FieldError, Path};
 use underpass_store::Expect;
 
 use crate::api::{CommitError, Kept, now};
 use crate::decode;
+use crate::definitions;
 use crate::object::{self, Object};
-use crate::request::{ListOptions, Query, dry_run};
+use crate::registry::Resource;
+use crate::request::{ListOptions, Query, dry_run, unsupported};
 use crate::status::ApiError;
 use crate::write::{Call, to_bytes};
 
@@ -40,36 +43,72 @@ impl DeleteOptions {
             true => json!({}),
             false => decode::object(content_type, body)?.value,
         };
+        check_body(&body)?;
+        if query.get("gracePeriodSeconds").parse::<i64>().is_err() && !query.get("gracePeriodSeconds").is_empty() {
+            return Err(ApiError::bad_request("gracePeriodSeconds must be a number"));
+        }
+        let mut errors = Vec::new();
         let listed = body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let policy = match query.get("propagationPolicy") {
-            "" => body["propagationPolicy"].as_str().unwrap_or_default().to_owned(),
-            policy => policy.to_owned(),
-        };
-        let orphan = match query.get("orphanDependents") {
-            "" => body["orphanDependents"].as_bool(),
-            text => Some(text == "true"),
-        };
-        let propagation = match (policy.as_str(), orphan) {
-            ("", None) => None,
-            ("", Some(true)) | ("Orphan", None) => Some(Propagation::Orphan),
-            ("", Some(false)) | ("Background", None) => Some(Propagation::Background),
-            ("Foreground", None) => Some(Propagation::Foreground),
-            (_, Some(_)) => {
-                return Err(ApiError::bad_request("orphanDependents and propagationPolicy cannot be both set"));
-            }
-            (other, None) => {
-                return Err(ApiError::bad_request(format!(
-                    "propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\""
-                )));
-            }
-        };
+        let dry_run = dry_run(query.all("dryRun").chain(listed), &mut errors);
+        let propagation = propagation(&body, query, &mut errors);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid_options("DeleteOptions", &errors));
+        }
         let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
-        Ok(Self {
-            dry_run: dry_run(query.all("dryRun").chain(listed))?,
-            propagation,
-            uid: precondition("uid"),
-            resource_version: precondition("resourceVersion"),
-        })
+        Ok(Self { dry_run, propagation, uid: precondition("uid"), resource_version: precondition("resourceVersion") })
+    }
+}
+
+/// Something unreadable must not pass as something left out: it may have been meant to hold the deletion back.
+fn check_body(body: &Value) -> Result<(), ApiError> {
+    if body.is_null() {
+        return Ok(());
+    }
+    let fields = body.as_object().ok_or_else(|| ApiError::bad_request("the body must be a DeleteOptions object"))?;
+    match fields.iter().find(|(name, value)| !value.is_null() && !is_readable(name, value)) {
+        Some((name, value)) => Err(ApiError::bad_request(format!("the body is no DeleteOptions: {name} is {value}"))),
+        None => Ok(()),
+    }
+}
+
+fn is_readable(field: &str, value: &Value) -> bool {
+    match field {
+        "kind" => value == "" || value == "DeleteOptions",
+        "dryRun" => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
+        "gracePeriodSeconds" => value.is_i64(),
+        "orphanDependents" => value.is_boolean(),
+        "propagationPolicy" => value.is_string(),
+        "preconditions" => {
+            value.as_object().is_some_and(|fields| fields.values().all(|v| v.is_string() || v.is_null()))
+        }
+        _ => true,
+    }
+}
+
+fn propagation(body: &Value, query: &Query, errors: &mut Vec<FieldError>) -> Option<Propagation> {
+    let policy = match query.get("propagationPolicy") {
+        "" => body["propagationPolicy"].as_str().unwrap_or_default(),
+        policy => policy,
+    };
+    let orphan = match query.has("orphanDependents") {
+        true => Some(query.flag("orphanDependents")),
+        false => body["orphanDependents"].as_bool(),
+    };
+    match (policy, orphan) {
+        ("", None) => None,
+        ("", Some(true)) | ("Orphan", None) => Some(Propagation::Orphan),
+        ("", Some(false)) | ("Background", None) => Some(Propagation::Background),
+        ("Foreground", None) => Some(Propagation::Foreground),
+        (policy, Some(_)) => {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&Path::from("propagationPolicy"), &json!(policy), why));
+            None
+        }
+        (other, None) => {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            errors.push(unsupported("propagationPolicy", &json!(other), &supported));
+            None
+        }
     }
 }
 
@@ -139,9 +178,11 @@ impl Call<'_> {
         }
         if !metadata.contains_key("deletionTimestamp") {
             metadata.insert("deletionTimestamp".to_owned(), json!(now()));
-            metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
-            if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
-                metadata.insert("generation".to_owned(), json!(generation + 1));
+            if !self.resource.ends_by_steps() {
+                metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+                if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+                    metadata.insert("generation".to_owned(), json!(generation + 1));
+                }
             }
         }
         if self.resource.is("", "Namespace") {
@@ -151,9 +192,8 @@ impl Call<'_> {
     }
 
     fn success(&self, object: &Object) -> Bytes {
-        let details = json!({
-            "name": object::name(object), "group": self.resource.group, "kind": self.resource.plural, "uid": object::uid(object),
-        });
+        let mut details = self.resource.subject(object::name(object)).details();
+        details["uid"] = json!(object::uid(object));
         to_bytes(
             &json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details }),
         )
@@ -180,6 +220,13 @@ impl Call<'_> {
             }
         }
         Ok(self.list_text(&page).into_iter().flatten().collect())
+    }
+}
+
+impl Resource {
+    /// Kinds whose end Kubernetes only notes: neither a grace period nor a new generation comes with it.
+    fn ends_by_steps(&self) -> bool {
+        self.is("", "Namespace") || self.is(definitions::GROUP, definitions::KIND)
     }
 }
 

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::accept;
 use crate::registry::{Origin, Registry, Resource};
+use crate::request;
 use crate::reviews::{self, Review};
 
 const JSON: &str = "application/json";
@@ -35,7 +36,7 @@ pub(crate) fn respond(
     accept: &str,
     host: &str,
 ) -> Option<(Bytes, &'static str, String)> {
-    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let segments: Vec<&str> = request::segments(path)?.collect();
     let catalog = Catalog::new(registry);
     let aggregated = aggregated_version(accept);
     let (document, content_type) = match (segments.as_slice(), aggregated) {
@@ -347,7 +348,8 @@ mod tests {
     }
 
     fn get(path: &str, accept: &str) -> Option<(Value, &'static str, String)> {
-        let registry = Registry::build(Resource::from_definition(&definition(false), 0), 1);
+        let registry =
+            Registry::build(Resource::from_definition(&definition(false), &crate::registry::Since::default()), 1);
         let (body, content_type, etag) = respond(&registry, path, accept, "127.0.0.1:6443")?;
         Some((serde_json::from_slice(&body).unwrap(), content_type, etag))
     }
@@ -479,7 +481,8 @@ mod tests {
 
     #[test]
     fn a_definition_that_is_being_deleted_loses_its_writing_verbs() {
-        let registry = Registry::build(Resource::from_definition(&definition(true), 0), 1);
+        let registry =
+            Registry::build(Resource::from_definition(&definition(true), &crate::registry::Since::default()), 1);
         let (body, _, _) = respond(&registry, "/apis/apps.example.com/v1", "", "").unwrap();
         let list: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(list["resources"][0]["verbs"], json!(TERMINATING_VERBS));

@@ -15,6 +15,7 @@ mod definitions;
 mod delete;
 mod discovery;
 mod identity;
+mod intake;
 mod jsonpath;
 pub mod kubeconfig;
 mod limits;
@@ -41,5 +42,6 @@ mod store_metrics;
 mod table;
 mod watch;
 mod write;
+mod writers;
 
 pub use server::{Config, RunError, Server, StartError};

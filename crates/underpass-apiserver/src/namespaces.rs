@@ -113,6 +113,7 @@ impl Namespaces {
 
     /// Trouble in one namespace is told and does not keep the others waiting.
     async fn look_at(&mut self, name: &str, namespace: &Object) {
+        let _writing = self.api.writers.enter();
         if let Err(error) = self.tend(name, namespace).await {
             tracing::warn!(namespace = name, %error, "a namespace could not be brought into order");
         }

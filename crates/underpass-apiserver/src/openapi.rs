@@ -255,7 +255,7 @@ mod tests {
                 }],
             },
         });
-        Resource::from_definition(&definition, 0)
+        Resource::from_definition(&definition, &crate::registry::Since::default())
     }
 
     fn foo() -> Value {

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use http::StatusCode;
 use serde_json::{Value, json};
-use underpass_merge::ApplyError;
+use underpass_merge::{ApplyError, JsonPatchError};
 use underpass_schema::{FieldError, Path};
 
 use crate::api::now;
 use crate::decode::{self, Decoded};
+use crate::metadata;
 use crate::object::{self, Object};
 use crate::request::{FieldValidation, WriteOptions};
 use crate::status::ApiError;
@@ -50,22 +52,23 @@ impl Call<'_> {
         if type_ == PatchType::Apply {
             return self.apply(body, options).await;
         }
-        if options.force {
-            return Err(ApiError::bad_request("force: Forbidden: may not be specified for non-apply patch"));
-        }
         if type_ == PatchType::Strategic && self.resource.custom().is_some() {
             let why = "the body of the request was in an unknown format - accepted media types include: \
                        application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
             return Err(ApiError::unsupported_media_type(why));
         }
-        let Decoded { value: patch, duplicates } = decode::json(body)?;
+        let (patch, oddities) = read_patch(type_, body)?;
         let mut warnings = Vec::new();
         let text = self
             .change(options, |live| {
                 let mut object = self.patched(type_, live, &patch)?;
-                self.check_identity(&mut object)?;
-                let cleaned = self.resource.clean(&mut object, duplicates.clone(), options.field_validation);
-                warnings = cleaned.map_err(|error| self.refused_patch(&patch, &error))?;
+                let refused = |why: String| self.refused_patch(&patch, why);
+                self.check_kind(&mut object).map_err(refused)?;
+                let mode = options.field_validation;
+                warnings = self.resource.read_fields(&mut object, oddities.clone(), mode).map_err(refused)?;
+                self.check_place(&mut object)?;
+                warnings.extend(metadata::drop_repeated_owners(&mut object));
+                warnings.extend(metadata::advice(&self.resource, &object, Some(live)));
                 Ok(Proposal::Update(object))
             })
             .await?;
@@ -76,31 +79,25 @@ impl Call<'_> {
         let live = live.clone();
         match type_ {
             PatchType::Merge => Ok(underpass_merge::merge_patch(live, patch)),
-            PatchType::Json => underpass_merge::json_patch(live, patch).map_err(|e| self.patch_error(type_, &e)),
+            PatchType::Json => underpass_merge::json_patch(live, patch).map_err(|e| json_patch_error(&e)),
             PatchType::Strategic | PatchType::Apply => {
-                underpass_merge::strategic_merge_patch(self.resource.schema(), live, patch)
-                    .map_err(|e| self.patch_error(type_, &e))
+                let (api_version, kind) = (live["apiVersion"].clone(), live["kind"].clone());
+                let mut object = underpass_merge::strategic_merge_patch(self.resource.schema(), live, patch)
+                    .map_err(|e| ApiError::bad_request(format!("the patch cannot be applied: {e}")))?;
+                // What the patch says it is a patch of does not count, as for Kubernetes.
+                for (field, kept) in [("apiVersion", api_version), ("kind", kind)] {
+                    if object[field].is_string() {
+                        object[field] = kept;
+                    }
+                }
+                Ok(object)
             }
         }
     }
 
-    fn patch_error(&self, type_: PatchType, error: &dyn std::error::Error) -> ApiError {
-        let code = match type_ {
-            // As Kubernetes answers a JSON patch whose test or path fails.
-            PatchType::Json => http::StatusCode::UNPROCESSABLE_ENTITY,
-            _ => http::StatusCode::BAD_REQUEST,
-        };
-        let reason = if code == http::StatusCode::BAD_REQUEST { "BadRequest" } else { "Invalid" };
-        ApiError::new(
-            code,
-            reason,
-            format!("the patch of {} {:?} cannot be applied: {error}", self.resource.plural, self.target.name),
-        )
-    }
-
-    /// What strict validation finds in a patched object is a fault of the patch: Kubernetes answers 422 here, not 400.
-    fn refused_patch(&self, patch: &Value, error: &ApiError) -> ApiError {
-        let fault = FieldError::invalid(&Path::from("patch"), &json!(patch.to_string()), error.message.clone());
+    /// What cannot be read of a patched object is a fault of the patch: Kubernetes answers 422 here, not 400.
+    pub(crate) fn refused_patch(&self, patch: &Value, why: String) -> ApiError {
+        let fault = FieldError::invalid(&Path::from("patch"), &json!(patch.to_string()), why);
         ApiError::invalid(&self.resource.subject(&self.target.name), &[fault])
     }
 
@@ -110,10 +107,13 @@ impl Call<'_> {
             return Err(ApiError::bad_request(format!("error strict decoding YAML: {}", duplicates.join(", "))));
         }
         let warnings = if options.field_validation == FieldValidation::Ignore { Vec::new() } else { duplicates };
-        if options.field_manager.is_empty() {
-            return Err(ApiError::bad_request("fieldManager: Required value: is required for apply patch"));
+        self.check_applied_kind(&applied)?;
+        self.check_kind(&mut applied).map_err(ApiError::bad_request)?;
+        // What exists has a name already; only a new object needs one here.
+        if !object::name(&applied).is_empty() {
+            self.check_name(&applied)?;
         }
-        self.check_identity(&mut applied)?;
+        self.check_namespace(&mut applied)?;
         if applied["metadata"].get("managedFields").is_some_and(|m| m.as_array().is_some_and(|list| !list.is_empty())) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
@@ -137,15 +137,13 @@ impl Call<'_> {
         if !self.target.subresource.is_empty() {
             return Err(ApiError::not_found(&subject));
         }
+        self.check_name(applied)?;
         if !object::uid(applied).is_empty() {
             let why = format!(
                 "uid mismatch: the provided object specified uid {}, and no existing object was found",
                 object::uid(applied)
             );
             return Err(ApiError::conflict(&subject, &why));
-        }
-        if !object::resource_version(applied).is_empty() {
-            return Err(ApiError::not_found(&subject));
         }
         let object = self.applied(None, applied, options)?;
         self.insert(object, options, false).await
@@ -171,12 +169,24 @@ impl Call<'_> {
         Ok(object)
     }
 
+    /// Whose fields these are cannot be guessed: unlike other bodies, this one must say its kind.
+    fn check_applied_kind(&self, applied: &Object) -> Result<(), ApiError> {
+        let (api_version, kind) = (object::text(applied, "/apiVersion"), object::text(applied, "/kind"));
+        if (api_version, kind) == (&self.resource.api_version(), &self.resource.kind) {
+            return Ok(());
+        }
+        let group_version = if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
+        Err(ApiError::bad_request(format!("invalid object type: {group_version}, Kind={kind}")))
+    }
+
     fn apply_error(&self, error: ApplyError) -> ApiError {
-        let ApplyError::Conflicts(conflicts) = error else {
-            return ApiError::bad_request(format!(
-                "failed to create typed patch object ({}): {error}",
-                self.described()
-            ));
+        let conflicts = match error {
+            ApplyError::Conflicts(conflicts) => conflicts,
+            ApplyError::Invalid(invalid) => return ApiError::bad_request(invalid.to_string()),
+            other => {
+                let why = format!("failed to create typed patch object ({}): {other}", self.described());
+                return ApiError::bad_request(why);
+            }
         };
         let mut by_manager: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for conflict in &conflicts {
@@ -191,7 +201,7 @@ impl Call<'_> {
             .collect();
         let noun = if conflicts.len() == 1 { "conflict" } else { "conflicts" };
         let message = format!("Apply failed with {} {noun}: {}", conflicts.len(), listed.join("\n"));
-        let mut error = ApiError::new(http::StatusCode::CONFLICT, "Conflict", message);
+        let mut error = ApiError::new(StatusCode::CONFLICT, "Conflict", message);
         let causes = conflicts.iter().map(|c| {
             json!({ "reason": "FieldManagerConflict", "message": format!("conflict with {}", c.manager), "field": c.field })
         });
@@ -201,7 +211,8 @@ impl Call<'_> {
 
     /// An apply may only hold declared fields: ownership of others could not be told.
     fn check_declared(&self, applied: &mut Object) -> Result<(), ApiError> {
-        let unknown = self.resource.clean(applied, Vec::new(), FieldValidation::Warn)?;
+        let cleaned = self.resource.clean(applied, Vec::new(), FieldValidation::Warn);
+        let unknown = cleaned.map_err(ApiError::bad_request)?;
         if unknown.is_empty() {
             return Ok(());
         }
@@ -218,4 +229,28 @@ impl Call<'_> {
         let name = object::key(&self.target.namespace, &self.target.name);
         format!("{name}; {}, Kind={}", self.resource.api_version(), self.resource.kind)
     }
+}
+
+/// The patch, and what is odd about it, as strict decoding words it.
+fn read_patch(type_: PatchType, body: &Bytes) -> Result<(Value, Vec<String>), ApiError> {
+    let Decoded { value: patch, duplicates } = decode::json(body)?;
+    match type_ {
+        PatchType::Merge if !patch.is_object() => Err(ApiError::bad_request("a merge patch is an object")),
+        PatchType::Json => {
+            let unknown = underpass_merge::unknown_members(&patch);
+            let unknown = unknown.into_iter().map(|member| format!("unknown field {member:?}"));
+            let oddities = duplicates.into_iter().chain(unknown).map(|oddity| format!("json patch {oddity}"));
+            Ok((patch, oddities.collect()))
+        }
+        _ => Ok((patch, duplicates)),
+    }
+}
+
+pub(crate) fn json_patch_error(error: &JsonPatchError) -> ApiError {
+    let (code, reason) = match error {
+        JsonPatchError::NotAList | JsonPatchError::NotAnOperation { .. } => (StatusCode::BAD_REQUEST, "BadRequest"),
+        JsonPatchError::TooManyOperations(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+    };
+    ApiError::new(code, reason, format!("the patch cannot be applied: {error}"))
 }

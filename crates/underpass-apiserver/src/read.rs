@@ -49,7 +49,7 @@ impl Call<'_> {
             .api
             .store
             .list(&resource.bucket, &prefix, after.as_deref(), at)
-            .map_err(|e| self.list_error(&e, after.as_deref()))?;
+            .map_err(|e| self.list_error(&e, at, after.as_deref()))?;
         let filtered = !options.labels.is_empty() || !options.fields.is_empty();
         let mut entries = listing.entries;
         if filtered {
@@ -88,9 +88,11 @@ impl Call<'_> {
         Ok((at, None))
     }
 
-    fn list_error(&self, error: &ReadError, after: Option<&str>) -> ApiError {
+    fn list_error(&self, error: &ReadError, at: At, after: Option<&str>) -> ApiError {
         match error {
-            ReadError::Future { newest } => ApiError::future_revision(0, *newest),
+            ReadError::Future { newest } => {
+                ApiError::future_revision(if let At::Revision(asked) = at { asked } else { 0 }, *newest)
+            }
             ReadError::Compacted { .. } => {
                 let mut gone = ApiError::expired(
                     "The provided continue parameter or resource version is too old to display a consistent list result. \

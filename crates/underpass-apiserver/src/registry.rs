@@ -4,6 +4,7 @@
 //! consistent set from its first step to its last.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::Value;
@@ -37,6 +38,9 @@ pub(crate) enum Origin {
     Custom(Box<Custom>),
 }
 
+/// A revision that becomes known only when nobody writes by the old schema any more; until then it is the largest number.
+pub(crate) type Since = Arc<AtomicU64>;
+
 /// One version of a CustomResourceDefinition.
 pub(crate) struct Custom {
     pub(crate) schema: Arc<Schema>,
@@ -45,13 +49,15 @@ pub(crate) struct Custom {
     /// The schema as it was written, for OpenAPI; `None` where the version has none that may be published.
     pub(crate) published: Option<Value>,
     pub(crate) storage_version: String,
+    /// The schema of the stored version, where that is another one: nothing is stored that it does not declare.
+    pub(crate) storage_schema: Option<Schema>,
     pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) selectable_fields: Vec<JsonPath>,
     pub(crate) deprecated: Option<String>,
     /// The definition is being deleted: nothing new may be created.
     pub(crate) terminating: bool,
     /// Objects written after this revision already have the defaults of this schema; older ones get them when read.
-    pub(crate) since: u64,
+    pub(crate) since: Since,
 }
 
 pub(crate) struct PrinterColumn {
@@ -162,13 +168,13 @@ impl Resource {
     }
 
     /// The served versions of a definition. Objects written after `since` have the defaults of its schemas.
-    pub(crate) fn from_definition(definition: &Value, since: u64) -> Vec<Arc<Self>> {
+    pub(crate) fn from_definition(definition: &Value, since: &Since) -> Vec<Arc<Self>> {
         let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
         let served = versions.into_iter().flatten().filter(|v| v["served"].as_bool() == Some(true));
         served.map(|version| Arc::new(Self::from_version(definition, version, since))).collect()
     }
 
-    fn from_version(definition: &Value, version: &Value, since: u64) -> Self {
+    fn from_version(definition: &Value, version: &Value, since: &Since) -> Self {
         let names = if definition.pointer("/status/acceptedNames/plural").is_some_and(|p| p != "") {
             &definition["status"]["acceptedNames"]
         } else {
@@ -237,41 +243,28 @@ impl Resource {
 }
 
 impl Custom {
-    fn new(definition: &Value, version: &Value, since: u64) -> Self {
+    fn new(definition: &Value, version: &Value, since: &Since) -> Self {
         let text = |v: &Value, f: &str| v[f].as_str().unwrap_or_default().to_owned();
-        let written = version.pointer("/schema/openAPIV3Schema").cloned();
-        let mut schema = written
-            .as_ref()
-            .and_then(|json| Schema::parse(json, &Path::root()).ok())
-            .unwrap_or_else(|| Schema { preserve_unknown_fields: true, ..Schema::default() });
-        if definition.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true)) {
-            schema.preserve_unknown_fields = true;
-        }
-        add_object_fields(&mut schema);
-        add_embedded_metadata(&mut schema);
-        let storage = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
-        let storage_version = storage.filter(|v| v["storage"] == true).map(|v| text(v, "name")).next();
+        let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+        let storage = versions.into_iter().find(|v| v["storage"] == true);
+        let other_storage = storage.filter(|storage| storage["name"] != version["name"]);
         let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten();
         let fields = version["selectableFields"].as_array().into_iter().flatten();
         let deprecated = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
             Some(warning) => warning.to_owned(),
-            None => format!(
-                "{}/{} {} is deprecated",
-                object::text(definition, "/spec/group"),
-                text(version, "name"),
-                object::text(definition, "/spec/names/kind")
-            ),
+            None => deprecation(definition, version),
         });
         Self {
-            schema: Arc::new(schema),
+            schema: Arc::new(schema_of(definition, version)),
             validator: OnceLock::new(),
-            published: written,
-            storage_version: storage_version.unwrap_or_default(),
+            published: version.pointer("/schema/openAPIV3Schema").cloned(),
+            storage_version: storage.map(|v| text(v, "name")).unwrap_or_default(),
+            storage_schema: other_storage.map(|storage| schema_of(definition, storage)),
             columns: columns.filter_map(PrinterColumn::from_json).collect(),
             selectable_fields: fields.filter_map(|f| JsonPath::parse(f["jsonPath"].as_str()?).ok()).collect(),
             deprecated,
             terminating: object::is_being_deleted(definition),
-            since,
+            since: since.clone(),
         }
     }
 }
@@ -279,6 +272,21 @@ impl Custom {
 impl Custom {
     pub(crate) fn validator(&self) -> &Validator {
         self.validator.get_or_init(|| Validator::new(self.schema.clone()))
+    }
+}
+
+/// Points to the best version that is served and not deprecated, if it is better than this one.
+fn deprecation(definition: &Value, version: &Value) -> String {
+    let named = |version: &Value| {
+        let [group, kind] = ["/spec/group", "/spec/names/kind"].map(|field| object::text(definition, field));
+        format!("{group}/{} {kind}", object::text(version, "/name"))
+    };
+    let priority = |version: &Value| version_priority(object::text(version, "/name"));
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    let good = versions.filter(|v| v["served"] == true && v["deprecated"] != true);
+    match good.max_by_key(|v| priority(v)).filter(|v| priority(v) > priority(version)) {
+        Some(better) => format!("{} is deprecated; use {}", named(version), named(better)),
+        None => format!("{} is deprecated", named(version)),
     }
 }
 
@@ -311,6 +319,20 @@ impl Scale {
             selector: path("labelSelectorPath"),
         }
     }
+}
+
+/// The schema of one version of a definition; a version without one takes anything.
+fn schema_of(definition: &Value, version: &Value) -> Schema {
+    let written = version.pointer("/schema/openAPIV3Schema");
+    let mut schema = written
+        .and_then(|json| Schema::parse(json, &Path::root()).ok())
+        .unwrap_or_else(|| Schema { preserve_unknown_fields: true, ..Schema::default() });
+    if definition.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true)) {
+        schema.preserve_unknown_fields = true;
+    }
+    add_object_fields(&mut schema);
+    add_embedded_metadata(&mut schema);
+    schema
 }
 
 /// Every object has these, whether its definition says so or not; owners of fields need their shape.

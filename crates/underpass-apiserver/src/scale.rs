@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use underpass_schema::{FieldError, Path};
 
 use crate::decode::{self, Decoded};
 use crate::object::{self, Object};
-use crate::patch::PatchType;
+use crate::patch::{PatchType, json_patch_error};
 use crate::registry::Resource;
 use crate::request::WriteOptions;
-use crate::status::ApiError;
+use crate::status::{ApiError, Subject};
 use crate::write::{Call, Proposal, to_bytes};
 
 impl Resource {
@@ -63,8 +64,15 @@ impl Call<'_> {
         let text = self
             .change(options, |live| {
                 let current = self.resource.scale_of(live).ok_or_else(ApiError::no_such_path)?;
-                let wanted = patched(patch, current, &value)?;
-                self.with_replicas(live, &wanted).map(Proposal::Update)
+                let mut wanted = patched(patch, current, &value)?;
+                let refused = |why: String| match patch {
+                    None | Some(PatchType::Apply) => ApiError::bad_request(why),
+                    Some(_) => self.refused_patch(&value, why),
+                };
+                let replicas = Self::wanted_replicas(&wanted).map_err(refused)?;
+                self.check_place(&mut wanted)?;
+                self.check_uid(&wanted, live)?;
+                self.with_replicas(live, &wanted, replicas).map(Proposal::Update)
             })
             .await?;
         let object: Object = serde_json::from_slice(&text).map_err(|e| ApiError::internal(e.to_string()))?;
@@ -75,29 +83,37 @@ impl Call<'_> {
         self.resource.scale_of(object).map(|scale| to_bytes(&scale)).ok_or_else(ApiError::no_such_path)
     }
 
-    fn with_replicas(&self, live: &Object, wanted: &Value) -> Result<Object, ApiError> {
-        let replicas = match wanted.pointer("/spec/replicas") {
-            None | Some(Value::Null) => 0,
-            Some(given) => given.as_i64().ok_or_else(|| {
-                ApiError::bad_request(format!("spec.replicas: Invalid value: {given}: must be a whole number"))
-            })?,
-        };
-        let name = object::name(wanted);
-        if !name.is_empty() && name != self.target.name {
-            let why =
-                format!("the name of the object ({name}) does not match the name on the URL ({})", self.target.name);
-            return Err(ApiError::bad_request(why));
+    /// How many replicas a Scale asks for, if it can be read as one.
+    fn wanted_replicas(wanted: &Value) -> Result<i64, String> {
+        if !wanted.is_object() || wanted.get("metadata").is_some_and(|m| !m.is_object() && !m.is_null()) {
+            return Err("a Scale must be an object, and its metadata too".to_owned());
         }
+        for (field, expected) in [("apiVersion", "autoscaling/v1"), ("kind", "Scale")] {
+            if wanted.get(field).is_some_and(|given| !given.is_null() && given != "" && given != expected) {
+                return Err(format!("{field} is {}, not {expected:?}", wanted[field]));
+            }
+        }
+        match wanted.pointer("/spec/replicas") {
+            None | Some(Value::Null) => Ok(0),
+            Some(given) => match given.as_i64().filter(|number| i32::try_from(*number).is_ok()) {
+                Some(number) => Ok(number),
+                None => Err(format!("spec.replicas: Invalid value: {given}: must be a whole number of 32 bits")),
+            },
+        }
+    }
+
+    fn with_replicas(&self, live: &Object, wanted: &Value, replicas: i64) -> Result<Object, ApiError> {
         if replicas < 0 {
-            return Err(ApiError::bad_request(format!(
-                "spec.replicas: Invalid value: {replicas}: should be a non-negative integer"
-            )));
+            let path = Path::from("spec.replicas");
+            let error = FieldError::invalid(&path, &json!(replicas), "must be greater than or equal to 0");
+            let scale =
+                Subject { group: "autoscaling".to_owned(), kind: "Scale".to_owned(), name: self.target.name.clone() };
+            return Err(ApiError::invalid(&scale, &[error]));
         }
         let mut object = live.clone();
-        for (field, given) in [("resourceVersion", object::resource_version(wanted)), ("uid", object::uid(wanted))] {
-            if !given.is_empty() {
-                object::metadata_mut(&mut object).insert(field.to_owned(), json!(given));
-            }
+        let version = object::resource_version(wanted);
+        if !version.is_empty() {
+            object::metadata_mut(&mut object).insert("resourceVersion".to_owned(), json!(version));
         }
         let scale = self.resource.scale.as_ref().ok_or_else(ApiError::no_such_path)?;
         if scale.spec_replicas.set(&mut object, json!(replicas)) {
@@ -111,9 +127,7 @@ impl Call<'_> {
 fn patched(type_: Option<PatchType>, scale: Value, change: &Value) -> Result<Value, ApiError> {
     match type_ {
         None => Ok(change.clone()),
-        Some(PatchType::Json) => {
-            underpass_merge::json_patch(scale, change).map_err(|e| ApiError::bad_request(e.to_string()))
-        }
+        Some(PatchType::Json) => underpass_merge::json_patch(scale, change).map_err(|e| json_patch_error(&e)),
         Some(_) => Ok(underpass_merge::merge_patch(scale, change)),
     }
 }

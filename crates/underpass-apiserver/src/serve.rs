@@ -10,12 +10,14 @@ use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use underpass_store::Entry;
 
 use crate::api::Api;
 use crate::audit::Verb;
 use crate::auth::User;
 use crate::body::Body;
 use crate::decode::{self, Decoded};
+use crate::definitions;
 use crate::delete::DeleteOptions;
 use crate::discovery;
 use crate::listen::Handler;
@@ -24,7 +26,7 @@ use crate::object::Object;
 use crate::patch::PatchType;
 use crate::protobuf;
 use crate::registry::Resource;
-use crate::request::{ListOptions, Query, Target, WriteOptions};
+use crate::request::{ListOptions, Query, Target, WriteOptions, Writing};
 use crate::reviews;
 use crate::status::ApiError;
 use crate::table::{self, IncludeObject, Representation};
@@ -73,9 +75,14 @@ impl Service {
             let why = "impersonation is not supported here: there is one user, who may do everything";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "Forbidden", why));
         }
+        if let Some(answer) = self.health(path, parts) {
+            return Ok(answer);
+        }
         match path {
-            "/livez" | "/healthz" | "/readyz" => return Ok(self.health(path, parts)),
-            "/version" | "/version/" => return Ok(json_response(StatusCode::OK, &version())),
+            "/version" | "/version/" => {
+                only_read(parts)?;
+                return Ok(json_response(StatusCode::OK, &version()));
+            }
             "/metrics" => {
                 return Ok(respond(StatusCode::OK, crate::metrics::CONTENT_TYPE, self.metrics.render().into()));
             }
@@ -91,6 +98,8 @@ impl Service {
             return answer;
         }
         let target = Target::parse(path).ok_or_else(ApiError::no_such_path)?;
+        // Before the resource is chosen, so that a definition that changes knows of everybody who writes by the old one.
+        let _writing = (parts.method != Method::GET).then(|| self.api.writers.enter());
         if let Some(answer) = self.review(&target, parts, &body, user) {
             return answer;
         }
@@ -104,15 +113,23 @@ impl Service {
         Ok(answer)
     }
 
-    fn health(&self, path: &str, parts: &Parts) -> Response<Body> {
-        if path == "/readyz" && !self.api.is_ready() {
-            return text_response(StatusCode::INTERNAL_SERVER_ERROR, "[-]starting failed: not ready yet\n".to_owned());
+    /// All of a health check, or one part of it: `/livez`, `/livez/ping`.
+    fn health(&self, path: &str, parts: &Parts) -> Option<Response<Body>> {
+        let (kind, part) = path.strip_prefix('/')?.split_once('/').map_or((&path[1..], None), |(k, p)| (k, Some(p)));
+        let checks: &[&str] = if kind == "readyz" { &["ping", "store", "serving"] } else { &["ping", "store"] };
+        if !matches!(kind, "livez" | "healthz" | "readyz") || part.is_some_and(|part| !checks.contains(&part)) {
+            return None;
         }
-        let verbose = Query::of(parts).flag("verbose");
-        text_response(
+        if kind == "readyz" && part.is_none_or(|part| part == "serving") && !self.api.is_ready() {
+            let why = "[-]serving failed: not ready yet\n".to_owned();
+            return Some(text_response(StatusCode::INTERNAL_SERVER_ERROR, why));
+        }
+        let told: String = checks.iter().map(|check| format!("[+]{check} ok\n")).collect();
+        let verbose = part.is_none() && Query::of(parts).flag("verbose");
+        Some(text_response(
             StatusCode::OK,
-            if verbose { "[+]store ok\n[+]serving ok\ncheck passed\n" } else { "ok" }.to_owned(),
-        )
+            if verbose { format!("{told}{kind} check passed\n") } else { "ok".to_owned() },
+        ))
     }
 
     /// Discovery and OpenAPI, with their tags.
@@ -121,7 +138,7 @@ impl Service {
         let (path, accept) = (parts.uri.path(), header(parts, ACCEPT.as_str()));
         let host = parts.uri.host().map_or_else(|| header(parts, HOST.as_str()), str::to_owned);
         let found = match discovery::respond(&registry, path, &accept, &host) {
-            Some(found) => Ok(found),
+            Some(found) => only_read(parts).map(|()| found),
             None => self.api.openapi.respond(&registry, path, &accept)?,
         };
         Some(found.map(|(text, type_, etag)| {
@@ -147,7 +164,7 @@ impl Service {
             return None;
         }
         if parts.method != Method::POST {
-            return Some(Err(ApiError::method_not_allowed(&crate::status::Subject::default())));
+            return Some(Err(ApiError::method_not_allowed()));
         }
         let token_ok = |token: &str| subtle::ConstantTimeEq::ct_eq(token.as_bytes(), self.api.token.as_bytes()).into();
         let answer = decode_body(parts, body).and_then(|decoded| {
@@ -187,15 +204,16 @@ impl Service {
     async fn dispatch(&self, call: &Call<'_>, parts: &Parts, body: Bytes) -> Answer {
         let (target, query) = (call.target, Query::of(parts));
         let whole = target.name.is_empty();
-        let refused = || ApiError::method_not_allowed(&call.resource.subject(&target.name));
+        let refused = ApiError::method_not_allowed;
         // One object of a namespaced kind, or a new one, needs its namespace in the path.
         let placed = !call.resource.namespaced || !target.namespace.is_empty();
         match parts.method {
             Method::GET if whole || query.flag("watch") || target.watch => self.collection(call, parts, &query),
             Method::GET if placed => self.one(call, parts, &query),
             Method::POST if whole && placed => {
-                let options = WriteOptions::parse(&query, &header(parts, USER_AGENT.as_str()))?;
-                let written = call.create(decode_body(parts, &body)?, &options).await?;
+                let options = WriteOptions::parse(&query, &header(parts, USER_AGENT.as_str()), Writing::Create)?;
+                let mut written = call.create(decode_body(parts, &body)?, &options).await?;
+                written.warnings.extend(call.warnings(&written.text, None));
                 written_response(call, parts, &written)
             }
             Method::PATCH if target.subresource == "finalize" => Err(refused()),
@@ -220,17 +238,24 @@ impl Service {
     }
 
     async fn change(&self, call: &Call<'_>, parts: &Parts, query: &Query, body: &Bytes) -> Answer {
-        let options = WriteOptions::parse(query, &header(parts, USER_AGENT.as_str()))?;
         let content_type = header(parts, CONTENT_TYPE.as_str());
         let patch = if parts.method == Method::PATCH { Some(PatchType::of(&content_type)?) } else { None };
+        let writing = match patch {
+            None => Writing::Update,
+            Some(PatchType::Apply) => Writing::Apply,
+            Some(_) => Writing::Patch,
+        };
+        let options = WriteOptions::parse(query, &header(parts, USER_AGENT.as_str()), writing)?;
         if call.target.subresource == "scale" {
             let text = call.change_scale(patch, &content_type, body, &options).await?;
             return Ok(respond(StatusCode::OK, JSON, Body::Full(text)));
         }
-        let written = match patch {
+        let before = call.get().ok();
+        let mut written = match patch {
             Some(type_) => call.patch(type_, body, &options).await?,
             None => call.replace(decode_body(parts, body)?, &options).await?,
         };
+        written.warnings.extend(call.warnings(&written.text, before.as_deref()));
         written_response(call, parts, &written)
     }
 
@@ -279,6 +304,23 @@ impl Service {
         };
         encode(&shown, representation, StatusCode::OK).map(listed)
     }
+}
+
+impl Call<'_> {
+    /// What the author of a definition should know.
+    fn warnings(&self, text: &Bytes, before: Option<&Entry>) -> Vec<String> {
+        if !self.resource.is(definitions::GROUP, definitions::KIND) {
+            return Vec::new();
+        }
+        let read = |text: &Bytes| serde_json::from_slice::<Object>(text).ok();
+        read(text)
+            .map(|new| definitions::warnings(&new, before.and_then(|b| read(&b.value)).as_ref()))
+            .unwrap_or_default()
+    }
+}
+
+fn only_read(parts: &Parts) -> Result<(), ApiError> {
+    if matches!(parts.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(ApiError::method_not_allowed()) }
 }
 
 /// Marks an answer as a list's, which the method alone does not tell.
@@ -373,8 +415,17 @@ fn version() -> Value {
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
         "gitVersion": concat!("v1.36.0+underpass-", env!("CARGO_PKG_VERSION")),
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none", "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        "goVersion": "none", "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, architecture()),
     })
+}
+
+/// As Go names it, and so all of Kubernetes' tools.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 pub(crate) fn error_response(error: &ApiError) -> Response<Body> {

@@ -30,8 +30,14 @@ impl Subject {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
-    fn details(&self) -> Value {
-        json!({ "name": self.name, "group": self.group, "kind": self.kind })
+    /// What is empty is left out, as Kubernetes does.
+    pub(crate) fn details(&self) -> Value {
+        let fields = [("name", &self.name), ("group", &self.group), ("kind", &self.kind)];
+        fields
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty())
+            .map(|(field, text)| (field.to_owned(), json!(text)))
+            .collect()
     }
 }
 
@@ -98,9 +104,15 @@ impl ApiError {
         error
     }
 
-    pub fn method_not_allowed(subject: &Subject) -> Self {
+    /// Options in the query or the body of a request; `kind` as in `CreateOptions`.
+    pub fn invalid_options(kind: &str, errors: &[FieldError]) -> Self {
+        let subject = Subject { group: "meta.k8s.io".to_owned(), kind: kind.to_owned(), name: String::new() };
+        Self::invalid(&subject, errors)
+    }
+
+    pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource".to_owned();
-        Self::about(subject, StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+        Self::about(&Subject::default(), StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
     }
 
     pub fn expired(message: impl Into<String>) -> Self {
@@ -120,7 +132,7 @@ impl ApiError {
         let mut error = Self::new(
             StatusCode::GATEWAY_TIMEOUT,
             "Timeout",
-            format!("Too large resource version: {asked}, current: {newest}"),
+            format!("Timeout: Too large resource version: {asked}, current: {newest}"),
         );
         error
             .with_causes(vec![json!({ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" })]);

@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn show(version: &str, object: &Value, include: IncludeObject) -> Value {
-        let registry = Registry::build(Resource::from_definition(&definition(), 0), 1);
+        let registry = Registry::build(Resource::from_definition(&definition(), &crate::registry::Since::default()), 1);
         let resource = registry.find("example.com", version, "things").unwrap();
         table(&resource, &[object], json!({ "resourceVersion": "7" }), MetaVersion::V1, include, now())
     }
@@ -347,7 +347,7 @@ mod tests {
             assert_eq!(negotiate(&accept).unwrap(), expected, "{accept}");
         }
         assert!(!wants_protobuf("text/html"));
-        let registry = Registry::build(Resource::from_definition(&definition(), 0), 1);
+        let registry = Registry::build(Resource::from_definition(&definition(), &crate::registry::Since::default()), 1);
         let thing = registry.find("example.com", "v1", "things").unwrap();
         let pod = registry.find("", "v1", "pods").unwrap();
         assert_eq!(check_form(&thing, MEDIA_TYPE).unwrap_err().code, http::StatusCode::NOT_ACCEPTABLE);

@@ -42,6 +42,8 @@ pub(crate) struct Watch {
     representation: Representation,
     include: IncludeObject,
     watcher: Watcher,
+    /// Nothing is told up to this revision, which the client claims to know; it may be in the future.
+    known: u64,
     /// What existed at the beginning and stands before the log.
     initial: VecDeque<Arc<Entry>>,
     /// The revision of the bookmark that ends the initial events, where one was asked for.
@@ -64,10 +66,10 @@ impl Call<'_> {
         options.fields.check(&self.resource)?;
         let newest = self.api.store.revision();
         let from = options.resource_version.unwrap_or(0);
-        if from > newest {
-            return Err(ApiError::future_revision(from, newest));
-        }
         let with_initial = options.send_initial_events.unwrap_or(from == 0);
+        if with_initial && from > newest {
+            return Ok(only(&ApiError::future_revision(from, newest)).left_stream());
+        }
         let (after, entries) = if with_initial {
             let prefix = self.resource.prefix(&self.target.namespace);
             let listing =
@@ -76,15 +78,14 @@ impl Call<'_> {
         } else if from == 0 {
             (newest, Vec::new())
         } else {
-            (from, Vec::new())
+            (from.min(newest), Vec::new())
         };
         let watcher = match self.api.store.watch(&self.resource.bucket, after) {
             Ok(watcher) => watcher,
             Err(error @ ReadError::Future { .. }) => return Err(expired(from, &error)),
             // As an event and not as an answer's status: clients list again when they read it there, kube-rs only then.
             Err(error @ ReadError::Compacted { .. }) => {
-                let line = error_line(&expired(from, &error));
-                return Ok(stream::once(future::ready(line)).left_stream());
+                return Ok(only(&expired(from, &error)).left_stream());
             }
         };
         let timeout = options.timeout_seconds.map_or_else(
@@ -98,6 +99,7 @@ impl Call<'_> {
             representation,
             include,
             watcher,
+            known: if with_initial { 0 } else { from },
             initial: entries.into(),
             initial_end: (options.send_initial_events == Some(true) && options.bookmarks).then_some(after),
             bookmarks: tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY),
@@ -152,7 +154,7 @@ impl Watch {
                     Err(error) => return Some(self.fail(&error)),
                 },
                 () = tokio::time::sleep_until(self.deadline) => return self.end(),
-                _ = self.bookmarks.tick(), if self.options.bookmarks => return Some(self.bookmark(self.watcher.seen(), false)),
+                _ = self.bookmarks.tick(), if self.options.bookmarks && self.watcher.seen() >= self.known => return Some(self.bookmark(self.watcher.seen(), false)),
             }
         }
     }
@@ -189,7 +191,7 @@ impl Watch {
 
     /// An event as this watch sees it: an object that comes to match is added, one that ceases to match is deleted.
     fn tell(&self, event: &Event) -> Option<Bytes> {
-        if !event.name.starts_with(&self.resource.prefix(&self.target.namespace)) {
+        if event.revision <= self.known || !event.name.starts_with(&self.resource.prefix(&self.target.namespace)) {
             return None;
         }
         let before = event.previous.as_ref().filter(|p| self.selects(&p.value, p.revision));
@@ -245,6 +247,11 @@ impl Watch {
         };
         format!("{{\"type\":\"BOOKMARK\",\"object\":{shown}}}\n").into()
     }
+}
+
+/// A watch that says why there is none.
+fn only(error: &ApiError) -> impl Stream<Item = Bytes> + Send + use<> {
+    stream::once(future::ready(error_line(error)))
 }
 
 fn error_line(error: &ApiError) -> Bytes {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use underpass_builtins::shape;
 use underpass_merge::Manager;
-use underpass_schema::{ErrorKind, FieldError};
+use underpass_schema::FieldError;
 use underpass_store::{Entry, Expect};
 
 use crate::api::{Api, CommitError, Kept, now};
@@ -13,14 +14,16 @@ use crate::decode::Decoded;
 use crate::definitions;
 use crate::metadata;
 use crate::object::{self, Object};
-use crate::registry::{Origin, Resource};
-use crate::request::{FieldValidation, Target, WriteOptions};
+use crate::registry::{Origin, Resource, object_metadata};
+use crate::request::{Target, WriteOptions};
 use crate::status::ApiError;
 
 /// How often a write that set no resourceVersion is tried again when another one came first.
 const ATTEMPTS: usize = 50;
 /// How often a generated name that exists already is made anew.
 const NAME_ATTEMPTS: usize = 8;
+/// The resourceVersion that stands for none.
+const ANY_VERSION: &str = "0";
 
 /// What a write did.
 pub(crate) struct Written {
@@ -50,8 +53,9 @@ impl Call<'_> {
     }
 
     pub(crate) async fn create(&self, decoded: Decoded, options: &WriteOptions) -> Result<Written, ApiError> {
-        let (object, warnings) = self.intake(decoded, options.field_validation)?;
-        if !object::resource_version(&object).is_empty() {
+        let (object, mut warnings) = self.intake(decoded, options.field_validation)?;
+        warnings.extend(metadata::advice(&self.resource, &object, None));
+        if !matches!(object::resource_version(&object), "" | ANY_VERSION) {
             return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
         }
         let generated = object::name(&object).is_empty() && !object::text(&object, "/metadata/generateName").is_empty();
@@ -114,20 +118,12 @@ impl Call<'_> {
 
     pub(crate) async fn replace(&self, decoded: Decoded, options: &WriteOptions) -> Result<Written, ApiError> {
         let (object, warnings) = self.intake(decoded, options.field_validation)?;
-        let conditional = !object::resource_version(&object).is_empty();
         self.get()?;
-        if !conditional && self.resource.custom().is_some() {
-            let path = "metadata.resourceVersion".into();
-            let error = FieldError::invalid(&path, &json!(0), "must be specified for an update");
-            return Err(ApiError::invalid(&self.resource.kind_subject(&self.target.name), &[error]));
-        }
         let text = self
             .change(options, |live| {
-                let mut object = object.clone();
-                if !conditional {
-                    object::keep_metadata(&mut object, live, "resourceVersion");
-                }
-                Ok(Proposal::Update(object))
+                self.check_uid(&object, live)?;
+                self.check_version(&object, live)?;
+                Ok(Proposal::Update(object.clone()))
             })
             .await?;
         Ok(Written { text, created: false, warnings })
@@ -148,7 +144,9 @@ impl Call<'_> {
                 Proposal::Update(object) => (object, true),
                 Proposal::Applied(object) => (object, false),
             };
-            self.check_preconditions(&new, &live)?;
+            if !object::resource_version(&new).is_empty() {
+                self.check_version(&new, &live)?;
+            }
             self.settle(&live, &mut new);
             if track {
                 self.track(Some(&live), &mut new, options);
@@ -177,72 +175,12 @@ impl Call<'_> {
         self.api.commit(&self.resource, key, Expect::Revision(entry.revision), kept, new).await
     }
 
-    /// From a decoded body to an object of this resource at this target; unknown and duplicate fields are dealt with as asked.
-    pub(crate) fn intake(&self, decoded: Decoded, mode: FieldValidation) -> Result<(Object, Vec<String>), ApiError> {
-        let Decoded { value: mut object, duplicates } = decoded;
-        self.check_identity(&mut object)?;
-        let warnings = self.resource.clean(&mut object, duplicates, mode)?;
-        Ok((object, warnings))
-    }
-
-    /// apiVersion, kind, name and namespace must be those of the request; what is missing is filled in.
-    pub(crate) fn check_identity(&self, object: &mut Object) -> Result<(), ApiError> {
-        let resource = &self.resource;
-        if !object.is_object() || object.get("metadata").is_some_and(|m| !m.is_object() && !m.is_null()) {
-            return Err(ApiError::bad_request("the body must be an object, and its metadata too"));
-        }
-        for (field, expected) in [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())] {
-            match object.get(field).and_then(Value::as_str).unwrap_or_default() {
-                "" => object[field] = json!(expected),
-                given if given != expected => {
-                    let what = if field == "kind" { "kind" } else { "API version" };
-                    let why =
-                        format!("the {what} in the data ({given}) does not match the expected {what} ({expected})");
-                    return Err(ApiError::bad_request(why));
-                }
-                _ => {}
-            }
-        }
-        let target = self.target;
-        if !target.name.is_empty() {
-            match object::name(object) {
-                "" => drop(object::metadata_mut(object).insert("name".to_owned(), json!(target.name))),
-                given if given != target.name => {
-                    let why = format!(
-                        "the name of the object ({given}) does not match the name on the URL ({})",
-                        target.name
-                    );
-                    return Err(ApiError::bad_request(why));
-                }
-                _ => {}
-            }
-        }
-        self.check_namespace(object)
-    }
-
-    fn check_namespace(&self, object: &mut Object) -> Result<(), ApiError> {
-        if !self.resource.namespaced {
-            object::metadata_mut(object).remove("namespace");
-            return Ok(());
-        }
-        match object::namespace(object) {
-            "" => drop(object::metadata_mut(object).insert("namespace".to_owned(), json!(self.target.namespace))),
-            given if given != self.target.namespace => {
-                return Err(ApiError::bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request",
-                ));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// New objects need a namespace that exists and stays, and a definition that stays.
     fn check_creatable(&self, object: &Object) -> Result<(), ApiError> {
         let resource = &self.resource;
         let served = self.api.registry.load().find(&resource.group, &resource.version, &resource.plural);
         if served.is_none_or(|now| now.custom().is_some_and(|custom| custom.terminating)) {
-            let mut error = ApiError::method_not_allowed(&self.resource.subject(object::name(object)));
+            let mut error = ApiError::method_not_allowed();
             error.message = "create not allowed while custom resource definition is terminating".to_owned();
             return Err(error);
         }
@@ -266,19 +204,28 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn check_preconditions(&self, new: &Object, live: &Object) -> Result<(), ApiError> {
-        let subject = self.resource.subject(&self.target.name);
-        let version = object::resource_version(new);
-        if !version.is_empty() && version != object::resource_version(live) {
-            return Err(ApiError::stale(&subject));
+    /// None, or the one that stands for none, asks for no condition; custom resources are not changed without one.
+    fn check_version(&self, new: &Object, live: &Object) -> Result<(), ApiError> {
+        match object::resource_version(new) {
+            "" | ANY_VERSION if self.resource.custom().is_some() => {
+                let path = "metadata.resourceVersion".into();
+                let error = FieldError::invalid(&path, &json!(0), "must be specified for an update");
+                Err(ApiError::invalid(&self.resource.kind_subject(&self.target.name), &[error]))
+            }
+            "" | ANY_VERSION => Ok(()),
+            version if version == object::resource_version(live) => Ok(()),
+            _ => Err(ApiError::stale(&self.resource.subject(&self.target.name))),
         }
-        let uid = object::uid(new);
-        if !uid.is_empty() && uid != object::uid(live) {
-            let why =
-                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(live));
-            return Err(ApiError::conflict(&subject, &why));
+    }
+
+    /// Whole objects are meant for the one that was read, not for another of its name.
+    pub(crate) fn check_uid(&self, new: &Object, live: &Object) -> Result<(), ApiError> {
+        let (uid, found) = (object::uid(new), object::uid(live));
+        if uid.is_empty() || uid == found {
+            return Ok(());
         }
-        Ok(())
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+        Err(ApiError::conflict(&self.resource.subject(&self.target.name), &why))
     }
 
     /// Keeps what this endpoint may not change.
@@ -319,8 +266,11 @@ impl Call<'_> {
                 resource.default(new);
             }
         }
-        if !self.target.subresource.is_empty() && self.resource.custom().is_some() {
-            self.resource.default(new);
+        if !self.target.subresource.is_empty() {
+            match &resource.origin {
+                Origin::Custom(_) => resource.default(new),
+                Origin::Builtin(builtin) => shape::omit_empty(builtin.schema(), new),
+            }
         }
         object::keep_metadata(new, live, "resourceVersion");
     }
@@ -355,6 +305,8 @@ impl Call<'_> {
     pub(crate) fn resets(&self) -> &'static [&'static str] {
         match self.target.subresource.as_str() {
             "status" => &["metadata", "spec"],
+            // Its finalizers have an endpoint of their own.
+            _ if self.resource.is("", "Namespace") => &["spec", "status"],
             _ if self.resource.status => &["status"],
             _ => &[],
         }
@@ -362,33 +314,13 @@ impl Call<'_> {
 }
 
 impl Resource {
-    /// Drops nulls and unknown fields, and says so or refuses, as the client asked.
-    pub(crate) fn clean(
-        &self,
-        object: &mut Object,
-        duplicates: Vec<String>,
-        mode: FieldValidation,
-    ) -> Result<Vec<String>, ApiError> {
-        if self.custom().is_some() {
-            object.get_mut("metadata").map(underpass_builtins::drop_nulls);
-        } else {
-            underpass_builtins::drop_nulls(object);
-        }
-        let unknown = self.schema().prune(object).into_iter().map(|field| format!("unknown field {field:?}"));
-        let found: Vec<String> = unknown.chain(duplicates).collect();
-        match mode {
-            FieldValidation::Strict if !found.is_empty() => {
-                Err(ApiError::bad_request(format!("strict decoding error: {}", found.join(", "))))
-            }
-            FieldValidation::Ignore => Ok(Vec::new()),
-            _ => Ok(found),
-        }
-    }
-
     pub(crate) fn default(&self, object: &mut Object) {
         match &self.origin {
             Origin::Builtin(builtin) => builtin.default(object),
-            Origin::Custom(custom) => custom.schema.default_into(object),
+            Origin::Custom(custom) => {
+                custom.schema.default_into(object);
+                shape::omit_empty(object_metadata(), &mut object["metadata"]);
+            }
         }
     }
 
@@ -415,12 +347,7 @@ impl Resource {
         let mut errors = metadata::validate(self, object, live);
         match &self.origin {
             Origin::Builtin(builtin) => {
-                let found = builtin.schema().validate(object);
-                if let Some(error) = found.iter().find(|e| e.kind == ErrorKind::TypeInvalid) {
-                    let (kind, version) = (&self.kind, &self.version);
-                    let why = format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}");
-                    return Err(ApiError::bad_request(why));
-                }
+                let found = builtin.validator().validate(object);
                 let mut extra = builtin.validate(object, live);
                 if self.is(definitions::GROUP, definitions::KIND) {
                     extra.extend(definitions::validate(object));

@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use jiff::Timestamp;
 use schemars::SchemaGenerator;
 use serde_json::Value;
-use underpass_schema::{FieldError, Schema};
+use underpass_schema::{FieldError, Schema, Validator};
 
-use crate::{definitions, fields, names, tree};
+use crate::{definitions, names, shape, tree};
 
 /// One stored kind. Built in `kinds/<kind>.rs`, listed by [`crate::all`].
 pub struct Builtin {
@@ -36,7 +36,7 @@ pub struct Builtin {
     pub(crate) prepare_update: fn(&mut Value, &Value),
     pub(crate) default: fn(&mut Value),
     pub(crate) validate: fn(&Value, Option<&Value>) -> Vec<FieldError>,
-    pub(crate) built: OnceLock<Schema>,
+    pub(crate) built: OnceLock<Validator>,
 }
 
 /// One column of the table that `kubectl get` shows.
@@ -71,7 +71,12 @@ impl Builtin {
     /// The whole shape of a document: properties, keys of lists, patch strategies, atomic maps. Built on first use and kept without
     /// descriptions, which only [`crate::definitions`] needs.
     pub fn schema(&self) -> &Schema {
-        self.built.get_or_init(|| tree::schema(&definitions::of(&[self.define]), self.definition))
+        self.validator().schema()
+    }
+
+    /// What is wrong with the shape of a document.
+    pub fn validator(&self) -> &Validator {
+        self.built.get_or_init(|| Validator::new(tree::schema(&definitions::of(&[self.define]), self.definition)))
     }
 
     /// The cells of one row, in the order of `columns`.
@@ -85,10 +90,11 @@ impl Builtin {
         (self.prepare_update)(new, old);
     }
 
-    /// Fills what Kubernetes fills without looking at any other object. Explicit nulls count as left out, as they do for Kubernetes.
+    /// Fills what Kubernetes fills without looking at any other object, and drops what it would not write: see [`shape`].
     pub fn default(&self, object: &mut Value) {
-        fields::drop_nulls(object);
+        shape::settle_nulls(self.schema(), object);
         (self.default)(object);
+        shape::omit_empty(self.schema(), object);
     }
 
     /// What is wrong beyond the schema, in Kubernetes' words; `old` is given for updates. The object has its defaults already. The

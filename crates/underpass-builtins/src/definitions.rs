@@ -9,6 +9,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use crate::choices;
 use crate::facts::{self, EXTENSIONS, META};
 use crate::{Builtin, all, reviews};
 
@@ -30,6 +31,7 @@ pub fn definitions() -> &'static Map<String, Value> {
             add_list(&mut definitions, builtin);
         }
         mark_kinds(&mut definitions);
+        choices::publish(&mut definitions);
         definitions
     })
 }

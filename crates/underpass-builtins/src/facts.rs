@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 pub(crate) const CORE: &str = "io.k8s.api.core.v1.";
 pub(crate) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 pub(crate) const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.";
-const APPS: &str = "io.k8s.api.apps.v1.";
-const DISCOVERY: &str = "io.k8s.api.discovery.v1.";
+pub(crate) const APPS: &str = "io.k8s.api.apps.v1.";
+pub(crate) const DISCOVERY: &str = "io.k8s.api.discovery.v1.";
 const AUTHENTICATION: &str = "io.k8s.api.authentication.v1.";
 const AUTHORIZATION: &str = "io.k8s.api.authorization.v1.";
 

@@ -53,19 +53,6 @@ pub(crate) fn each_mut<'a>(object: &'a mut Value, pointer: &str) -> impl Iterato
     object.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Kubernetes' own kinds take null for "not set" everywhere.
-pub fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            // Below a schema of a CustomResourceDefinition null is a value (`default`, `enum`).
-            fields.iter_mut().filter(|(key, _)| *key != "openAPIV3Schema").for_each(|(_, field)| drop_nulls(field));
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -81,13 +68,6 @@ mod tests {
         fill_number(&mut object, "n", 3);
         fill_number(&mut object, "m", 3);
         assert_eq!(object, json!({"a": "filled", "b": "kept", "c": 1, "n": 3, "m": 7}));
-    }
-
-    #[test]
-    fn nulls_count_as_absent_except_in_a_schema() {
-        let mut object = json!({"a": null, "b": [{"c": null, "d": 1}], "openAPIV3Schema": {"default": null}});
-        drop_nulls(&mut object);
-        assert_eq!(object, json!({"b": [{"d": 1}], "openAPIV3Schema": {"default": null}}));
     }
 
     #[test]

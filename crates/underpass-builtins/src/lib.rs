@@ -14,6 +14,7 @@
 mod builtin;
 mod cells;
 mod checks;
+mod choices;
 mod definitions;
 mod facts;
 mod fields;
@@ -23,11 +24,11 @@ mod pod_spec;
 pub mod protobuf;
 mod quantity;
 mod selector;
+pub mod shape;
 mod tree;
 
 pub use builtin::{Builtin, Column, Review};
 pub use cells::duration;
 pub use definitions::definitions;
-pub use fields::drop_nulls;
 pub use kinds::event::convert_event;
 pub use kinds::{all, reviews};

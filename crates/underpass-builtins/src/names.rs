@@ -163,7 +163,7 @@ pub fn port_name(value: &str) -> Vec<String> {
 }
 
 /// `generateName` with its dash replaced, so that the rules for whole names apply to it.
-pub(crate) fn complete(prefix: &str) -> String {
+pub fn complete(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(stem) if !stem.is_empty() => format!("{stem}a"),
         _ => prefix.to_owned(),

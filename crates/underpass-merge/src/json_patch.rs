@@ -2,7 +2,8 @@
 //!
 //! The operations are read one by one, so that a malformed one can be named; the `json-patch` crate executes them.
 
-use ::json_patch::{PatchError, PatchErrorKind, PatchOperation, patch_unsafe};
+use ::json_patch::jsonptr::PointerBuf;
+use ::json_patch::{AddOperation, PatchError, PatchErrorKind, PatchOperation, patch_unsafe};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,8 +20,12 @@ pub enum JsonPatchError {
     NotAList,
     #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
     TooManyOperations(usize),
+    #[error("operation {index} of the JSON patch is no object")]
+    NotAnOperation { index: usize },
     #[error("operation {index} of the JSON patch cannot be read")]
     Malformed { index: usize, source: serde_json::Error },
+    #[error("operation {index} of the JSON patch adds a whole document: replace it instead")]
+    AddedWhole { index: usize },
     #[error("operation {index} of the JSON patch makes the document larger or deeper than is allowed")]
     TooLarge { index: usize },
     #[error("operation {index} of the JSON patch ({operation} {path}) failed: {reason}")]
@@ -36,13 +41,51 @@ pub fn json_patch(mut document: Value, patch: &Value) -> Result<Value, JsonPatch
         if copied > MAX_COPIED || depth_after(operation, &document) > MAX_DEPTH {
             return Err(JsonPatchError::TooLarge { index });
         }
-        if !tests_for_absence(operation, &document) {
-            // The document is ours and is dropped on failure, so there is nothing to undo.
-            let done = patch_unsafe(&mut document, std::slice::from_ref(operation));
-            done.map_err(|error| failed(index, operation, &error))?;
+        if tests_for_absence(operation, &document) {
+            continue;
         }
+        let lenient = leniently(operation, &document);
+        let operation = lenient.as_ref().unwrap_or(operation);
+        if matches!(operation, PatchOperation::Add(add) if add.path.is_root()) {
+            return Err(JsonPatchError::AddedWhole { index });
+        }
+        // The document is ours and is dropped on failure, so there is nothing to undo.
+        let done = patch_unsafe(&mut document, std::slice::from_ref(operation));
+        done.map_err(|error| failed(index, operation, &error))?;
     }
     Ok(document)
+}
+
+/// The members of operations that no operation has, as strict decoding names them: `[0].foo`.
+#[must_use]
+pub fn unknown_members(patch: &Value) -> Vec<String> {
+    const KNOWN: [&str; 4] = ["from", "op", "path", "value"];
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    let members = operations.flat_map(|(index, operation)| {
+        operation.as_object().into_iter().flatten().map(move |(member, _)| (index, member))
+    });
+    members
+        .filter(|(_, member)| !KNOWN.contains(&member.as_str()))
+        .map(|(i, member)| format!("[{i}].{member}"))
+        .collect()
+}
+
+/// Where kube-apiserver takes more than RFC 6902 allows: a replaced member need not exist, and a copy of an absent one is null.
+fn leniently(operation: &PatchOperation, document: &Value) -> Option<PatchOperation> {
+    let (path, value) = match operation {
+        PatchOperation::Replace(replace) if is_absent_member(&replace.path, document) => {
+            (&replace.path, replace.value.clone())
+        }
+        PatchOperation::Copy(copy) if is_absent_member(&copy.from, document) => (&copy.path, Value::Null),
+        _ => return None,
+    };
+    Some(PatchOperation::Add(AddOperation { path: path.clone(), value }))
+}
+
+fn is_absent_member(path: &PointerBuf, document: &Value) -> bool {
+    let Some((parent, member)) = path.split_back() else { return false };
+    let parent = document.pointer(parent.as_str()).and_then(Value::as_object);
+    parent.is_some_and(|object| !object.contains_key(member.decoded().as_ref()))
 }
 
 fn copied_bytes(operation: &PatchOperation, document: &Value) -> usize {
@@ -74,9 +117,7 @@ fn depth(value: &Value) -> usize {
 /// a present object. Clients rely on it, such as kube-rs when it adds the first finalizer.
 fn tests_for_absence(operation: &PatchOperation, document: &Value) -> bool {
     let PatchOperation::Test(test) = operation else { return false };
-    let Some((parent, member)) = test.path.split_back() else { return false };
-    let parent = document.pointer(parent.as_str()).and_then(Value::as_object);
-    test.value.is_null() && parent.is_some_and(|object| !object.contains_key(member.decoded().as_ref()))
+    test.value.is_null() && is_absent_member(&test.path, document)
 }
 
 fn read(patch: &Value) -> Result<Vec<PatchOperation>, JsonPatchError> {
@@ -84,10 +125,20 @@ fn read(patch: &Value) -> Result<Vec<PatchOperation>, JsonPatchError> {
     if operations.len() > MAX_OPERATIONS {
         return Err(JsonPatchError::TooManyOperations(operations.len()));
     }
-    let read_one = |(index, operation)| {
-        PatchOperation::deserialize(operation).map_err(|source| JsonPatchError::Malformed { index, source })
-    };
-    operations.iter().enumerate().map(read_one).collect()
+    operations.iter().enumerate().map(|(index, operation)| read_one(index, operation)).collect()
+}
+
+/// An operation that needs a value and has none means null, as it does for kube-apiserver.
+fn read_one(index: usize, operation: &Value) -> Result<PatchOperation, JsonPatchError> {
+    let malformed = |source| JsonPatchError::Malformed { index, source };
+    let members = operation.as_object().ok_or(JsonPatchError::NotAnOperation { index })?;
+    let needs_value = matches!(members.get("op").and_then(Value::as_str), Some("add" | "replace" | "test"));
+    if needs_value && !members.contains_key("value") {
+        let mut completed = members.clone();
+        completed.insert("value".to_owned(), Value::Null);
+        return PatchOperation::deserialize(Value::Object(completed)).map_err(malformed);
+    }
+    PatchOperation::deserialize(operation).map_err(malformed)
 }
 
 fn failed(index: usize, operation: &PatchOperation, error: &PatchError) -> JsonPatchError {

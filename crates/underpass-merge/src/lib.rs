@@ -33,7 +33,7 @@ pub use check::{InvalidObject, Problem};
 pub use compare::{Comparison, compare};
 pub use fields_v1::FieldsError;
 pub use fieldset::FieldSet;
-pub use json_patch::{JsonPatchError, MAX_OPERATIONS, json_patch};
+pub use json_patch::{JsonPatchError, MAX_OPERATIONS, json_patch, unknown_members};
 pub use managed::{DecodeError, Manager, keep_times_if_unchanged};
 pub use merge::merge;
 pub use merge_patch::merge_patch;

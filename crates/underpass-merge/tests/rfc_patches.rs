@@ -111,7 +111,7 @@ fn json_patch_names_the_operation_that_failed() {
         ),
         (
             "nothing to copy",
-            json!({"op": "copy", "from": "/missing", "path": "/b"}),
+            json!({"op": "copy", "from": "/missing/x", "path": "/b"}),
             "operation 1 of the JSON patch (copy /b) failed: there is nothing at the path in \"from\"",
         ),
         (
@@ -171,4 +171,24 @@ fn a_test_for_null_holds_for_an_absent_member() {
     assert_eq!(test("/metadata/finalizers").unwrap(), document);
     assert!(test("/metadata/name").is_err(), "it is there");
     assert!(test("/status/phase").is_err(), "what it would be in is not there");
+}
+
+#[test]
+fn json_patch_takes_what_kubernetes_takes() {
+    let patched = |operation| json_patch(json!({"a": 1, "o": {}}), &json!([operation]));
+    for (operation, expected) in [
+        (json!({"op": "replace", "path": "/b", "value": 2}), json!({"a": 1, "o": {}, "b": 2})),
+        (json!({"op": "copy", "from": "/o/x", "path": "/b"}), json!({"a": 1, "o": {}, "b": null})),
+        (json!({"op": "add", "path": "/b"}), json!({"a": 1, "o": {}, "b": null})),
+        (json!({"op": "replace", "path": "", "value": {}}), json!({})),
+    ] {
+        assert_eq!(patched(operation.clone()).unwrap(), expected, "{operation}");
+    }
+    assert!(matches!(patched(json!(1)), Err(JsonPatchError::NotAnOperation { index: 0 })));
+    assert!(matches!(
+        patched(json!({"op": "add", "path": "", "value": {}})),
+        Err(JsonPatchError::AddedWhole { index: 0 })
+    ));
+    let odd = json!([{"op": "remove", "path": "/a"}, {"op": "remove", "path": "/a", "foo": 1}]);
+    assert_eq!(underpass_merge::unknown_members(&odd), ["[1].foo"]);
 }

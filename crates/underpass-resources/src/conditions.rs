@@ -49,47 +49,6 @@ impl Finding {
     }
 }
 
-/// The part of a status that is the same for all kinds.
-pub trait CommonStatus {
-    fn observed_generation(&self) -> Option<i64>;
-    fn set_observed_generation(&mut self, generation: Option<i64>);
-    fn conditions(&self) -> &[Condition];
-    fn conditions_mut(&mut self) -> &mut Vec<Condition>;
-
-    fn condition(&self, type_: &str) -> Option<&Condition> {
-        find(self.conditions(), type_)
-    }
-
-    fn is_ready(&self) -> bool {
-        is_true(self.conditions(), READY)
-    }
-}
-
-/// Implements [`CommonStatus`] for a status with the two usual fields.
-macro_rules! common_status {
-    ($status:ty) => {
-        impl $crate::conditions::CommonStatus for $status {
-            fn observed_generation(&self) -> Option<i64> {
-                self.observed_generation
-            }
-
-            fn set_observed_generation(&mut self, generation: Option<i64>) {
-                self.observed_generation = generation;
-            }
-
-            fn conditions(&self) -> &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition] {
-                &self.conditions
-            }
-
-            fn conditions_mut(&mut self) -> &mut Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
-                &mut self.conditions
-            }
-        }
-    };
-}
-
-pub(crate) use common_status;
-
 /// Records a finding. `lastTransitionTime` moves to `now` only when the status changes, so that it says since when this holds.
 /// Returns whether anything changed that a reader could see.
 pub fn set(conditions: &mut Vec<Condition>, finding: Finding, generation: Option<i64>, now: &Time) -> bool {

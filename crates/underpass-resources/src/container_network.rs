@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Cidr, IpAddress};
-use crate::conditions::common_status;
 use crate::name::EngineName;
 use crate::rules::{at, fixed, fixed_optional};
 
@@ -18,7 +17,6 @@ use crate::rules::{at, fixed, fixed_optional};
     kind = "ContainerNetwork",
     plural = "containernetworks",
     shortname = "ctrnet",
-    category = "underpass",
     doc = "A network of a container engine (Podman or Docker). Underpass makes it, adopts it or removes it, as the mode says; tunnels stand on it.",
     status = "ContainerNetworkStatus",
     derive = "PartialEq",
@@ -27,8 +25,7 @@ use crate::rules::{at, fixed, fixed_optional};
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode", priority = "1"),
     printcolumn(name = "Subnets", type_ = "string", json_path = ".status.subnets", priority = "1"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -153,8 +150,6 @@ pub struct ContainerNetworkStatus {
     #[schemars(length(max = 4096))]
     pub container_ids: Vec<String>,
 }
-
-common_status!(ContainerNetworkStatus);
 
 /// Where a network is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

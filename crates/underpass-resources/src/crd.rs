@@ -4,20 +4,50 @@
 //! API server is to accept: a field is there or it is not, and its format is one that clients know.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool, ValidationRule,
 };
+
+use crate::kinds::CATEGORY;
 
 /// Names of our objects become label values and, with a suffix, names of Services and Deployments.
 const LONGEST_NAME: i64 = 52;
 
 pub(crate) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    crd.spec.names.categories = Some(vec![CATEGORY.to_owned()]);
     for version in &mut crd.spec.versions {
+        add_columns(version.additional_printer_columns.get_or_insert_default());
         if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             tidy(root);
             check_name(root);
         }
     }
     crd
+}
+
+/// What every kind shows after its own columns: whether it works, why (with `-o wide`), and its age. A kind that
+/// declares one of them itself, to show it earlier or always, keeps it so.
+fn add_columns(columns: &mut Vec<CustomResourceColumnDefinition>) {
+    let all = [
+        column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status", None),
+        column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason", Some(1)),
+        column("Age", "date", ".metadata.creationTimestamp", None),
+    ];
+    for column in all {
+        if columns.iter().all(|own| own.name != column.name) {
+            columns.push(column);
+        }
+    }
+}
+
+fn column(name: &str, type_: &str, json_path: &str, priority: Option<i32>) -> CustomResourceColumnDefinition {
+    CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        json_path: json_path.to_owned(),
+        priority,
+        ..CustomResourceColumnDefinition::default()
+    }
 }
 
 /// Makes optional fields plain and formats known, all the way down.

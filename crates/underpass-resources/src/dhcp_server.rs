@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{Cidr, HostAddress, IpAddress, MacAddress};
 use crate::attachment::NetworkAttachment;
-use crate::conditions::common_status;
 use crate::duration::DurationText;
 use crate::name::{DomainName, Image, Label};
 use crate::rules::{at, different, in_order, inside, must_be_v4, outside_range};
@@ -20,21 +19,13 @@ use crate::rules::{at, different, in_order, inside, must_be_v4, outside_range};
     kind = "DHCPServer",
     plural = "dhcpservers",
     shortname = "dhcp",
-    category = "underpass",
     namespaced,
     doc = "A DHCPv4 server on a secondary network: leases, reservations and options for the machines of a hosted cluster.",
     status = "DHCPServerStatus",
     derive = "PartialEq",
     printcolumn(name = "ServerIP", type_ = "string", json_path = ".spec.networkConfig.serverIP"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(name = "Active Leases", type_ = "integer", json_path = ".status.activeLeases"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason",
-        priority = "1"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Active Leases", type_ = "integer", json_path = ".status.activeLeases")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -222,5 +213,3 @@ pub struct DHCPServerStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_claim_name: Option<String>,
 }
-
-common_status!(DHCPServerStatus);

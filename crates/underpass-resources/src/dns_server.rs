@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{Cidr, HostAddress, IpAddress, ResolverAddress};
 use crate::attachment::NetworkAttachment;
-use crate::conditions::common_status;
 use crate::duration::DurationText;
 use crate::name::{DomainName, HostPattern, Image, Label, ObjectName};
 use crate::rules::{different, inside};
@@ -20,22 +19,13 @@ use crate::rules::{different, inside};
     kind = "DNSServer",
     plural = "dnsservers",
     shortname = "dnssrv",
-    category = "underpass",
     namespaced,
     doc = "A split-horizon DNS server for a hosted cluster: machines on the secondary network are sent to the proxy, pods to the proxy's Service; other names are asked upstream.",
     status = "DNSServerStatus",
     derive = "PartialEq",
     printcolumn(name = "Domain", type_ = "string", json_path = ".spec.hostedClusterDomain"),
     printcolumn(name = "ServerIP", type_ = "string", json_path = ".spec.networkConfig.serverIP"),
-    printcolumn(name = "ProxyIP", type_ = "string", json_path = ".spec.networkConfig.proxyIP"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason",
-        priority = "1"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "ProxyIP", type_ = "string", json_path = ".spec.networkConfig.proxyIP")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DNSServerSpec {
@@ -172,5 +162,3 @@ pub struct DNSServerStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_count: Option<i32>,
 }
-
-common_status!(DNSServerStatus);

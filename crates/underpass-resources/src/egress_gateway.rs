@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{Cidr, IpAddress, ResolverAddress};
 use crate::compute::Resources;
-use crate::conditions::common_status;
 use crate::name::{DomainName, EngineName, Image, Label, LabelValue, ObjectName, PublicKey};
 use crate::rules::{at, fixed, fixed_optional};
 
@@ -22,7 +21,6 @@ pub const SET_GATEWAY: &str = "setGateway";
     kind = "EgressGateway",
     plural = "egressgateways",
     shortname = "egw",
-    category = "underpass",
     namespaced,
     doc = "A gateway through which pods reach the outside, and through nothing else: not one packet of theirs leaves another way, not even while it starts or fails.",
     status = "EgressGatewayStatus",
@@ -42,8 +40,7 @@ pub const SET_GATEWAY: &str = "setGateway";
     ),
     printcolumn(name = "Public IP", type_ = "string", json_path = ".status.endpoints[0].publicIP", priority = "1"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -331,8 +328,6 @@ pub struct EgressGatewayStatus {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pod"]))]
     pub endpoints: Vec<GatewayEndpoint>,
 }
-
-common_status!(EgressGatewayStatus);
 
 /// One gateway pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

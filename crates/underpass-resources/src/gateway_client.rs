@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::IpAddress;
 use crate::compute::Resources;
-use crate::conditions::common_status;
 use crate::name::{Image, Label, LabelValue};
 use crate::rules::{fixed, fixed_optional};
 
@@ -21,7 +20,6 @@ use crate::rules::{fixed, fixed_optional};
     kind = "GatewayClient",
     plural = "gatewayclients",
     shortname = "gwc",
-    category = "underpass",
     namespaced,
     doc = "One client pod whose traffic goes through an EgressGateway and no other way; usually made for an event, whose answer it keeps.",
     status = "GatewayClientStatus",
@@ -31,8 +29,7 @@ use crate::rules::{fixed, fixed_optional};
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Event", type_ = "string", json_path = ".spec.event.id", priority = "1"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -147,8 +144,6 @@ pub struct GatewayClientStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<EventReply>,
 }
-
-common_status!(GatewayClientStatus);
 
 /// Where a client is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

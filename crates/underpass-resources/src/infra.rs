@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{Cidr, Host, IpAddress};
 use crate::attachment::{self, ResolvedAttachment};
-use crate::conditions::common_status;
 use crate::dhcp_server::default_lease_time;
 use crate::duration::DurationText;
 use crate::name::{AttachmentReference, DomainName, Image, Label};
@@ -22,7 +21,6 @@ use crate::rules::{at, different, in_order, inside, must_be_v4, outside_range};
     version = "v1alpha1",
     kind = "Infra",
     plural = "infras",
-    category = "underpass",
     namespaced,
     doc = "The infrastructure of one hosted cluster on a secondary network: DHCP, DNS and proxy, made from one object and one plan of addresses.",
     status = "InfraStatus",
@@ -31,14 +29,7 @@ use crate::rules::{at, different, in_order, inside, must_be_v4, outside_range};
     printcolumn(name = "DHCP", type_ = "boolean", json_path = ".status.componentStatus.dhcpReady"),
     printcolumn(name = "DNS", type_ = "boolean", json_path = ".status.componentStatus.dnsReady"),
     printcolumn(name = "Proxy", type_ = "boolean", json_path = ".status.componentStatus.proxyReady"),
-    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.networkConfig.cidr", priority = "1"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason",
-        priority = "1"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.networkConfig.cidr", priority = "1")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -370,8 +361,6 @@ pub struct InfraStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub component_status: Option<ComponentStatus>,
 }
-
-common_status!(InfraStatus);
 
 /// Readiness of the components; a disabled one has no entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::address::IpAddress;
-use crate::conditions::common_status;
 use crate::name::{AbsolutePath, Label, ObjectName};
 use crate::rules::{at, fixed, fixed_optional, here};
 use crate::text::text;
@@ -27,7 +26,6 @@ text! {
     kind = "InterceptRequest",
     plural = "interceptrequests",
     shortname = "ireq",
-    category = "underpass",
     namespaced,
     doc = "Asks that the traffic of a container in the cluster goes to a container on a developer's machine instead. When it is deleted, or the machine is gone, the original is restored exactly.",
     status = "InterceptRequestStatus",
@@ -38,8 +36,7 @@ text! {
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Ports", type_ = "string", json_path = ".spec.portMappings", priority = "1"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -182,8 +179,6 @@ pub struct InterceptRequestStatus {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["mapping"]))]
     pub routes: Vec<InterceptRoute>,
 }
-
-common_status!(InterceptRequestStatus);
 
 /// Where an intercept is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::address::{HostAddress, IpAddress};
 use crate::attachment::NetworkAttachment;
 use crate::compute::Resources;
-use crate::conditions::common_status;
 use crate::name::{Image, Label};
 use crate::proxy_backend::ProxyBackend;
 use crate::rules::{at, different, fixed};
@@ -25,7 +24,6 @@ pub const ADMIN_PORT: u16 = 9901;
     plural = "proxyservers",
     shortname = "proxy",
     shortname = "proxies",
-    category = "underpass",
     namespaced,
     doc = "A proxy with one foot on a secondary network and one in the cluster. Machines on the former reach Services of the latter, chosen by TLS server name (SNI) or by port; TLS is passed through, never ended.",
     status = "ProxyServerStatus",
@@ -37,15 +35,7 @@ pub const ADMIN_PORT: u16 = 9901;
         type_ = "integer",
         json_path = ".status.backendCount",
         description = "Backends that are configured"
-    ),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason",
-        priority = "1"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -334,8 +324,6 @@ pub struct ProxyServerStatus {
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub backends: Vec<BackendStatus>,
 }
-
-common_status!(ProxyServerStatus);
 
 /// What became of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,7 +7,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Host, IpAddress};
-use crate::conditions::common_status;
 use crate::name::{DomainName, Image, Label, ObjectName};
 use crate::rules::{at, fixed, fixed_optional, fixed_set, here};
 
@@ -19,7 +18,6 @@ use crate::rules::{at, fixed, fixed_optional, fixed_set, here};
     kind = "ContainerNetworkTunnelProxy",
     plural = "containernetworktunnelproxies",
     shortname = "cntp",
-    category = "underpass",
     doc = "Lets containers on a Podman or Docker network reach servers on the host, servers on 127.0.0.1 included: a client proxy stands on the network, a server proxy on the host, and each tunnel is a port of the former that leads to one server.",
     status = "ContainerNetworkTunnelProxyStatus",
     derive = "PartialEq",
@@ -33,8 +31,7 @@ use crate::rules::{at, fixed, fixed_optional, fixed_set, here};
     ),
     printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restartCount", priority = "1"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -266,8 +263,6 @@ pub struct ContainerNetworkTunnelProxyStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_count: Option<i32>,
 }
-
-common_status!(ContainerNetworkTunnelProxyStatus);
 
 /// Where the pair is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

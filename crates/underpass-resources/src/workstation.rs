@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Cidr, IpAddress};
-use crate::conditions::common_status;
 use crate::name::PublicKey;
 use crate::rules::at;
 
@@ -18,7 +17,6 @@ use crate::rules::at;
     kind = "Workstation",
     plural = "workstations",
     shortname = "ws",
-    category = "underpass",
     namespaced,
     doc = "A developer's machine, joined to the cluster by WireGuard. Its private key never leaves it; only the public one stands here.",
     status = "WorkstationStatus",
@@ -27,15 +25,7 @@ use crate::rules::at;
     printcolumn(name = "Address", type_ = "string", json_path = ".status.address"),
     printcolumn(name = "Transport", type_ = "string", json_path = ".status.transport"),
     printcolumn(name = "Intercepts", type_ = "integer", json_path = ".status.intercepts"),
-    printcolumn(name = "Heartbeat", type_ = "date", json_path = ".status.lastHeartbeatTime"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason",
-        priority = "1"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Heartbeat", type_ = "date", json_path = ".status.lastHeartbeatTime")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -151,8 +141,6 @@ pub struct WorkstationStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intercepts: Option<i32>,
 }
-
-common_status!(WorkstationStatus);
 
 /// Where a workstation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

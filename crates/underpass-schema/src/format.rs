@@ -1,5 +1,6 @@
 //! The string formats that Kubernetes checks. A format that is not listed here says nothing about a value, as in Kubernetes.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use base64::Engine;
@@ -7,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::cel::time::{parse_duration, parse_timestamp};
 use crate::cel::url::Url;
+use crate::{AdditionalProperties, Schema, Type};
 
 /// Whether `text` is of `format`; `None` where Kubernetes does not know the format.
 pub(crate) fn matches(format: &str, text: &str) -> Option<bool> {
@@ -38,6 +40,28 @@ pub(crate) fn matches(format: &str, text: &str) -> Option<bool> {
         "k8s-long-name" => is_dns_subdomain(text),
         _ => return None,
     })
+}
+
+impl Schema {
+    /// The formats of texts, anywhere in this schema, that say nothing about a value.
+    pub fn unknown_formats(&self) -> BTreeSet<&str> {
+        let mut found = BTreeSet::new();
+        self.gather_unknown_formats(&mut found);
+        found
+    }
+
+    fn gather_unknown_formats<'s>(&'s self, found: &mut BTreeSet<&'s str>) {
+        let format = self.format.as_deref().filter(|_| self.type_ == Some(Type::String));
+        // A password is any text; the format only tells tools to hide it.
+        found.extend(format.filter(|format| *format != "password" && matches(format, "").is_none()));
+        let additional = match &self.additional_properties {
+            Some(AdditionalProperties::Schema(values)) => Some(values.as_ref()),
+            _ => None,
+        };
+        for below in self.properties.values().chain(self.items.as_deref()).chain(additional) {
+            below.gather_unknown_formats(found);
+        }
+    }
 }
 
 /// Whether an integer fits its format; formats other than int32 hold every integer that JSON gives us.

@@ -308,9 +308,10 @@ fn first_duplicate(texts: impl Iterator<Item = String>) -> Option<String> {
     texts.into_iter().find(|text| !seen.insert(text.clone()))
 }
 
-/// JSON has one kind of number: `1.0` is the integer 1.
+/// JSON has one kind of number: `1.0` is the integer 1. What no client could hold in 64 bits is none.
 fn is_integer(value: &Value) -> bool {
-    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|float| float.fract() == 0.0)
+    const TOO_LARGE: f64 = 9_223_372_036_854_775_808.0;
+    value.is_i64() || value.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() < TOO_LARGE)
 }
 
 fn same(left: &Value, right: &Value) -> bool {

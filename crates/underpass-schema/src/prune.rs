@@ -19,27 +19,59 @@ impl Schema {
     }
 
     fn prune_as(&self, value: &mut Value, whole_object: bool) -> Vec<String> {
-        let mut pruner = Pruner { path: String::new(), dropped: Vec::new() };
-        pruner.prune(self, value, whole_object);
+        let mut pruner = Pruner { dropped: Vec::new(), bytes: 0 };
+        pruner.prune(self, value, whole_object, &Step::Root);
         pruner.dropped
     }
 }
 
+/// Strict decoding names so many fields and no more, as Kubernetes does.
+const MOST_NAMED: usize = 100;
+/// The first is always named, and the next ones while all names together are not longer than this: below a long key every name
+/// is long.
+const MOST_BYTES: usize = 64 << 10;
+
+/// The way to a node, kept as steps: it is written out only for what is dropped.
+enum Step<'a> {
+    Root,
+    Field(&'a Step<'a>, &'a str),
+    Item(&'a Step<'a>, usize),
+}
+
+impl Step<'_> {
+    fn write(&self, path: &mut String) {
+        match self {
+            Self::Root => {}
+            Self::Field(before, name) => {
+                before.write(path);
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(name);
+            }
+            Self::Item(before, index) => {
+                before.write(path);
+                path.push_str(&format!("[{index}]"));
+            }
+        }
+    }
+}
+
 struct Pruner {
-    path: String,
     dropped: Vec<String>,
+    bytes: usize,
 }
 
 impl Pruner {
-    fn prune(&mut self, schema: &Schema, value: &mut Value, whole_object: bool) {
+    fn prune(&mut self, schema: &Schema, value: &mut Value, whole_object: bool, at: &Step<'_>) {
         match value {
-            Value::Object(map) => self.prune_map(schema, map, whole_object),
+            Value::Object(map) => self.prune_map(schema, map, whole_object, at),
             Value::Array(items) => {
                 let Some(schema) = schema.items.as_deref() else {
-                    return self.clear_items(schema, items);
+                    return self.clear_items(schema, items, at);
                 };
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.within(&format!("[{index}]"), |pruner| pruner.prune(schema, item, schema.embedded_resource));
+                    self.prune(schema, item, schema.embedded_resource, &Step::Item(at, index));
                 }
             }
             _ => {}
@@ -47,16 +79,16 @@ impl Pruner {
     }
 
     /// A list where none was declared keeps its scalars (validation names the wrong type), but nothing undeclared inside.
-    fn clear_items(&mut self, schema: &Schema, items: &mut [Value]) {
+    fn clear_items(&mut self, schema: &Schema, items: &mut [Value], at: &Step<'_>) {
         if schema.preserve_unknown_fields {
             return;
         }
         for (index, item) in items.iter_mut().enumerate() {
-            self.within(&format!("[{index}]"), |pruner| pruner.prune(&Schema::default(), item, false));
+            self.prune(&Schema::default(), item, false, &Step::Item(at, index));
         }
     }
 
-    fn prune_map(&mut self, schema: &Schema, map: &mut Map<String, Value>, whole_object: bool) {
+    fn prune_map(&mut self, schema: &Schema, map: &mut Map<String, Value>, whole_object: bool, at: &Step<'_>) {
         let keep_unknown = schema.keeps_unknown();
         let mut unknown = Vec::new();
         for (name, value) in map.iter_mut() {
@@ -65,25 +97,24 @@ impl Pruner {
                 continue;
             }
             match schema.field(name) {
-                Some(field) => {
-                    self.within(&format!(".{name}"), |pruner| pruner.prune(field, value, field.embedded_resource));
-                }
+                Some(field) => self.prune(field, value, field.embedded_resource, &Step::Field(at, name)),
                 None if keep_unknown => {}
                 None => unknown.push(name.clone()),
             }
         }
         for name in unknown {
             map.remove(&name);
-            let path = format!("{}.{name}", self.path);
-            self.dropped.push(path.trim_start_matches('.').to_owned());
+            self.name(&Step::Field(at, &name));
         }
     }
 
-    fn within(&mut self, step: &str, visit: impl FnOnce(&mut Self)) {
-        let length = self.path.len();
-        self.path.push_str(step);
-        visit(self);
-        self.path.truncate(length);
+    fn name(&mut self, dropped: &Step<'_>) {
+        if self.dropped.len() < MOST_NAMED && self.bytes < MOST_BYTES {
+            let mut path = String::new();
+            dropped.write(&mut path);
+            self.bytes += path.len();
+            self.dropped.push(path);
+        }
     }
 }
 
@@ -161,5 +192,27 @@ mod tests {
         let mut value = json!({"template":
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}, "other": 1}});
         assert_eq!(schema.prune(&mut value), ["template.other"]);
+    }
+
+    /// With a path built for every value, a megabyte of key above a hundred thousand values would be copied as often.
+    #[test]
+    fn a_long_key_costs_its_length_once() {
+        let schema = schema(&json!({"type": "object", "additionalProperties":
+            {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "integer"}}}}}));
+        let items = vec![json!({"x": 1, "y": 2}); 100_000];
+        let mut value = json!({ "k".repeat(1 << 20): items });
+        let begun = std::time::Instant::now();
+        let dropped = schema.prune(&mut value);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert_eq!(dropped.len(), 1);
+        assert!(dropped[0].ends_with("k[0].y"));
+        assert!(value.to_string().find('y').is_none(), "what is not named is dropped all the same");
+    }
+
+    #[test]
+    fn a_hundred_are_named() {
+        let mut value: Value = (0..200).map(|n| (format!("f{n}"), json!(1))).collect::<Map<_, _>>().into();
+        assert_eq!(schema(&json!({"type": "object"})).prune(&mut value).len(), 100);
+        assert_eq!(value, json!({}));
     }
 }

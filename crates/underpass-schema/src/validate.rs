@@ -115,6 +115,13 @@ fn hides_rules(kind: ErrorKind) -> bool {
     )
 }
 
+impl FieldError {
+    /// Whether this is no error of its own, but the word that others kept the rules from being checked.
+    pub fn says_rules_were_skipped(&self) -> bool {
+        *self == rules_were_skipped()
+    }
+}
+
 fn rules_were_skipped() -> FieldError {
     let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
     FieldError::invalid(&Path::root(), &Value::Null, detail)

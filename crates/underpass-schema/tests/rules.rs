@@ -14,6 +14,12 @@ fn field(field: &Value) -> Validator {
     Validator::new(schema(&json!({"type": "object", "properties": {"x": field}})))
 }
 
+/// The same of a schema that nobody could define: what runs is bounded all the same.
+fn unchecked(field: &Value) -> Validator {
+    let schema = json!({"type": "object", "properties": {"x": field}});
+    Validator::new(Schema::parse(&schema, &Path::root()).expect("well-formed"))
+}
+
 fn texts(errors: &[underpass_schema::FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
@@ -195,7 +201,7 @@ fn an_expensive_rule_is_stopped() {
     let rules =
         json!([{"rule": "self.all(a, self.all(b, self.all(c, self.all(d, a + b + c + d >= 0))))"}, {"rule": "false"}]);
     let list = json!({"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rules});
-    let errors = field(&list).validate(&json!({"x": vec![1; 200]}));
+    let errors = unchecked(&list).validate(&json!({"x": vec![1; 200]}));
     assert_eq!(errors.len(), 1, "nothing runs after the budget is spent: {errors:?}");
     assert_eq!(errors[0].kind, ErrorKind::Invalid);
     assert!(errors[0].detail.contains("call cost exceeds limit for rule"), "{}", errors[0]);
@@ -207,7 +213,7 @@ fn many_rules_together_are_stopped() {
     let rule = format!("self.matches('^x{}')", "x".repeat(400));
     let item = json!({"type": "string", "x-kubernetes-validations": [{"rule": rule}]});
     let list = json!({"type": "array", "items": item});
-    let errors = field(&list).validate(&json!({"x": vec!["x".repeat(500); 3000]}));
+    let errors = unchecked(&list).validate(&json!({"x": vec!["x".repeat(500); 3000]}));
     assert_eq!(errors.len(), 1);
     assert!(errors[0].detail.contains("running out of cost budget"), "{}", errors[0]);
 }

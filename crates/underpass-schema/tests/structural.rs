@@ -76,7 +76,7 @@ fn branches_of_the_root_talk_about_declared_fields() {
 #[test]
 fn old_values_need_a_place_of_their_own() {
     let rule = json!([{"rule": "self == oldSelf"}]);
-    let inner = json!({"type": "object", "properties": {"y": {"type": "string", "x-kubernetes-validations": rule}}});
+    let inner = json!({"type": "object", "properties": {"y": {"type": "integer", "x-kubernetes-validations": rule}}});
     let want = r#"Invalid value: "self == oldSelf": oldSelf cannot be used on the uncorrelatable portion of the schema within properties[x]"#;
     assert_eq!(
         field_errors(&json!({"type": "array", "items": inner})),
@@ -235,4 +235,60 @@ fn rules_are_checked_against_the_schema() {
         let path = format!("properties[x].x-kubernetes-validations{place}: ");
         assert!(errors.len() == 1 && errors[0].starts_with(&path) && errors[0].contains(words), "{rule}: {errors:?}");
     }
+}
+
+fn rules(rule: &str) -> Value {
+    json!([{ "rule": rule }])
+}
+
+/// The factors are those that kube-apiserver 1.34 tells for the same schemas.
+#[test]
+fn rules_that_could_cost_too_much() {
+    let often = |part: &str, times: usize| rules(&vec![part; times].join(" && "));
+    let list = |items: Value| json!({"type": "array", "items": items});
+    let of = |format: &str, times| {
+        list(json!({"type": "string", "format": format, "x-kubernetes-validations": often("self == self", times)}))
+    };
+    let bounded = json!({"type": "array", "maxItems": 1000, "items": {"type": "object", "additionalProperties":
+        {"type": "integer", "x-kubernetes-validations": rules("self > 1 && self > 2 && self > 3&& self > 3&& self > 3&& self > 3")}}});
+    let required = json!({"type": "object", "required": ["abc", "d"], "properties": {
+        "abc": {"type": "string"}, "d": {"type": "integer"}}, "x-kubernetes-validations": often("self.d > 1", 10)});
+    for (field, factor) in [
+        (list(json!({"type": "boolean", "x-kubernetes-validations": often("self", 20)})), "1.258290x"),
+        (of("date-time", 60), "5.1x"),
+        (of("duration", 20), "9.4x"),
+        (of("date", 40), "3.9x"),
+        (bounded, "1.9x"),
+        (json!({"type": "string", "x-kubernetes-validations": rules("self.contains(self)")}), "more than 100x"),
+    ] {
+        let found = field_errors(&field);
+        let wanted = format!("rule: Forbidden: estimated rule cost exceeds budget by factor of {factor}: ");
+        assert!(found.first().is_some_and(|error| error.contains(&wanted)), "{found:?}");
+    }
+    assert_eq!(field_errors(&list(required)), [""; 0]);
+}
+
+#[test]
+fn messages_that_could_cost_too_much() {
+    let with_message = |message: &str| json!([{ "rule": "self == 'a'", "messageExpression": message }]);
+    let text = json!({"type": "string", "x-kubernetes-validations": with_message("self.contains(self) ? 'a' : 'b'")});
+    assert!(field_errors(&text)[0].contains("messageExpression: Forbidden: estimated messageExpression cost exceeds"));
+    let text = json!({"type": "string", "x-kubernetes-validations": with_message("self == self ? 'a' : 'b'")});
+    let list = json!({"type": "array", "maxItems": 1000, "items": text});
+    assert_eq!(field_errors(&list), [""; 0], "there is one message, however many items");
+}
+
+#[test]
+fn rules_that_together_could_cost_too_much() {
+    let integer =
+        json!({"type": "integer", "x-kubernetes-validations": rules("self > 1 && self > 2 && self > 3 && self > 4")});
+    let fields = (0..14).map(|n| (format!("l{n}"), json!({"type": "array", "maxItems": 1_000_000, "items": integer})));
+    let found = errors(&json!({"type": "object", "properties": fields.collect::<serde_json::Map<_, _>>()}));
+    let [only] = found.as_slice() else { panic!("{found:?}") };
+    assert!(
+        only.starts_with(
+            "<nil>: Forbidden: estimated cost of all rules together exceeds budget by factor of 1.120000x"
+        ),
+        "{only}"
+    );
 }

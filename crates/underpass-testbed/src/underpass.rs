@@ -196,6 +196,12 @@ impl Underpass {
     #[track_caller]
     pub fn end(self, signal: Signal) -> Ended {
         self.process.signal(signal);
+        self.wait()
+    }
+
+    /// Waits for its end, which somebody else has seen to.
+    #[track_caller]
+    pub fn wait(self) -> Ended {
         self.process.wait()
     }
 }

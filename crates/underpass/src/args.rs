@@ -35,6 +35,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Group)]
+#[command(next_help_heading = "Logging")]
 pub(crate) struct Logging {
     /// How much to log to stderr: error, warn, info, debug, trace, or a filter such as
     /// "info,audit=warn" (without the line that every write leaves)
@@ -57,10 +58,10 @@ pub(crate) enum Command {
     #[command(after_help = UP_EXAMPLES)]
     Up(Up),
     /// Run the API server alone, until Ctrl-C; its objects stay
-    #[command(after_help = "Example:\n  underpass apiserver --kubeconfig ./kubeconfig")]
+    #[command(after_help = APISERVER_EXAMPLES)]
     Apiserver(Apiserver),
     /// Run the controllers alone, against the API server of a kubeconfig, until Ctrl-C; the objects stay
-    #[command(after_help = "Example:\n  underpass controllers --kubeconfig ./kubeconfig")]
+    #[command(after_help = CONTROLLERS_EXAMPLES)]
     Controllers(Controllers),
     /// Run the native proxy for the ProxyServer in a file, until Ctrl-C; needs no cluster
     #[command(after_help = PROXY_EXAMPLES)]
@@ -78,10 +79,14 @@ pub(crate) enum Command {
     Crds(Crds),
     /// Print the completion script for a shell
     #[command(after_help = "Example:\n  eval \"$(underpass completion bash)\"")]
-    Completion { shell: clap_complete::Shell },
+    Completion {
+        /// Whose completion
+        shell: clap_complete::Shell,
+    },
     /// Print the version
     #[command(after_help = "Example:\n  underpass version --output json")]
     Version {
+        /// What it looks like
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: TextOrJson,
     },
@@ -94,15 +99,32 @@ Examples:
   generate | underpass up -f -
   underpass up --ephemeral --output json    for a test: nothing is kept, the first line is machine-readable
 
-At the end (SIGINT, SIGTERM) our objects are deleted in dependency order, and with them all that was made for them. A second signal
-ends at once with 130; what is then left over is found by the next `up` on the same data directory.";
+At the end (SIGINT, SIGTERM) our objects are deleted in dependency order, and with them all that was made for them. A second signal, \
+a second or more after the first, ends at once; what is then left is found by the next `up` on the same data directory.
+
+Exit codes: 0 everything is cleaned up; 1 failed, or something could not be cleaned up; 130 ended by a second signal.";
+
+const APISERVER_EXAMPLES: &str = "\
+Example:
+  underpass apiserver --kubeconfig ./kubeconfig
+
+Exit codes: 0 ended by a signal; 1 failed; 130 ended by a second signal, before all requests were answered.";
+
+const CONTROLLERS_EXAMPLES: &str = "\
+Example:
+  underpass controllers --kubeconfig ./kubeconfig
+
+Exit codes: 0 ended by a signal; 1 failed; 130 ended by a second signal, in the middle of its work.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
   underpass plan -f network.yaml
   cat *.yaml | underpass plan -f - -o json
 
-Objects are checked as the API server would, and unknown fields are refused. All errors are listed; the exit code is then 1.";
+Objects of our kinds are checked against the schemas and rules that the API server would use, and unknown fields are refused. Of other \
+kinds, and of names and labels, only their server can judge.
+
+Exit codes: 0 planned; 1 something is wrong, and every error is listed on stderr.";
 
 const PROXY_EXAMPLES: &str = "\
 Examples:
@@ -131,7 +153,9 @@ const STATUS_EXAMPLES: &str = "\
 Examples:
   underpass status
   underpass status --watch
-  underpass status -o json | jq '.items[].status'";
+  underpass status -o json | jq '.items[].status'
+
+Exit codes: 0 shown, whatever the objects' state; 1 the API server cannot be asked.";
 
 /// Where an API server keeps things and listens.
 #[derive(Debug, Group)]
@@ -143,7 +167,7 @@ pub(crate) struct ServerFlags {
     #[arg(long, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The address to listen on; port 0 lets the system choose
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = address)]
     pub(crate) listen: SocketAddr,
     /// Keep nothing: objects live in memory, and everything else in a temporary folder unless --data-dir names one
     #[arg(long)]
@@ -154,6 +178,15 @@ pub(crate) struct ServerFlags {
     /// What is printed on stdout when the server is ready
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: TextOrJson,
+}
+
+/// Which API server to talk to.
+#[derive(Debug, Group)]
+pub(crate) struct ClientFlags {
+    /// The kubeconfig of the API server [default: $KUBECONFIG, else that of an `underpass up` on the default data directory]
+    // Not clap's `env`: a variable that is set to nothing counts as not set, as it does for kubectl.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Debug, Group)]
@@ -173,9 +206,8 @@ pub(crate) struct Apiserver {
 
 #[derive(Debug, Group)]
 pub(crate) struct Controllers {
-    /// The kubeconfig of the API server
-    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
-    pub(crate) kubeconfig: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ClientFlags,
 }
 
 #[derive(Debug, Group)]
@@ -243,6 +275,7 @@ pub(crate) struct Plan {
     /// A file of objects (YAML or JSON, several documents allowed); - is stdin; repeatable
     #[arg(short, long = "file", value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
+    /// What the plan looks like
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: PlanFormat,
 }
@@ -252,15 +285,16 @@ pub(crate) struct Status {
     /// Stay, and show every change
     #[arg(short, long)]
     pub(crate) watch: bool,
+    /// What the objects look like; with --watch, a line or a document per change
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: StatusFormat,
-    /// The kubeconfig of the API server [default: that of the `underpass up` with the default data directory]
-    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: ClientFlags,
 }
 
 #[derive(Debug, Group)]
 pub(crate) struct Crds {
+    /// What the definitions look like
     #[arg(short, long, value_name = "FORMAT", default_value = "yaml")]
     pub(crate) output: YamlOrJson,
 }
@@ -289,6 +323,10 @@ pub(crate) enum StatusFormat {
     Table,
     Yaml,
     Json,
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "give an IP address and a port, as in 127.0.0.1:6443 or [::1]:0")
 }
 
 fn log_filter(text: &str) -> Result<String, String> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::args::{ServerFlags, TextOrJson};
+use crate::args::{ClientFlags, ServerFlags, TextOrJson};
 
 /// An embedded API server, decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,11 +52,16 @@ pub(crate) fn default_data_dir() -> anyhow::Result<PathBuf> {
         .context("neither XDG_STATE_HOME nor HOME is set: say with --data-dir where to keep objects and keys")
 }
 
-/// Where `up` on the default data directory writes its kubeconfig.
-pub(crate) fn default_kubeconfig() -> anyhow::Result<PathBuf> {
-    let folder = data_dir_from(|name| std::env::var_os(name).map(PathBuf::from))
-        .context("neither XDG_STATE_HOME nor HOME is set: say with --kubeconfig which server to ask")?;
-    Ok(kubeconfig_in(&folder))
+/// Which kubeconfig names the server to talk to: the one that was said, else the environment's, else that of an `up` on the default
+/// data directory.
+pub(crate) fn kubeconfig(flags: ClientFlags) -> anyhow::Result<PathBuf> {
+    kubeconfig_from(flags, |name| std::env::var_os(name).map(PathBuf::from))
+        .context("neither KUBECONFIG nor XDG_STATE_HOME nor HOME is set: say with --kubeconfig which server to ask")
+}
+
+fn kubeconfig_from(flags: ClientFlags, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let said = flags.kubeconfig.or_else(|| variable("KUBECONFIG").filter(|path| !path.as_os_str().is_empty()));
+    said.or_else(|| data_dir_from(variable).map(|folder| kubeconfig_in(&folder)))
 }
 
 pub(crate) fn kubeconfig_in(folder: &Path) -> PathBuf {
@@ -84,6 +89,23 @@ mod tests {
         assert_eq!(folder(&[("HOME", "/h")]), Some("/h/.local/state/underpass".into()));
         assert_eq!(folder(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]), Some("/h/.local/state/underpass".into()));
         assert_eq!(folder(&[]), None);
+    }
+
+    #[test]
+    fn the_kubeconfig_is_the_one_that_was_said_most_clearly() {
+        let found = |flag: Option<&str>, variable: &str| {
+            let flags = ClientFlags { kubeconfig: flag.map(PathBuf::from) };
+            kubeconfig_from(flags, |name| match name {
+                "KUBECONFIG" => Some(variable.into()),
+                "HOME" => Some("/h".into()),
+                _ => None,
+            })
+        };
+        assert_eq!(found(Some("/flag"), "/variable"), Some("/flag".into()));
+        assert_eq!(found(None, "/variable"), Some("/variable".into()));
+        assert_eq!(found(None, ""), Some("/h/.local/state/underpass/kubeconfig".into()));
+        let nothing = ClientFlags { kubeconfig: None };
+        assert_eq!(kubeconfig_from(nothing, |_| None), None);
     }
 
     #[test]

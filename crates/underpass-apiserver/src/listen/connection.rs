@@ -36,6 +36,9 @@ const KEEPALIVE_AGAIN: Duration = Duration::from_secs(15);
 /// What HTTP/2 may hold back for one stream when the socket is slower than its answer.
 const STREAM_BUFFER_BYTES: usize = 128 << 10;
 
+/// A header up to this many times too large is read whole, so that its 431 can say what is allowed.
+const ROOM_TO_EXPLAIN: u32 = 2;
+
 pub(super) async fn run(server: Arc<Server>, stream: TcpStream) {
     let _counted = server.metrics.open_connection();
     let link = Arc::new(Link::new());
@@ -193,7 +196,7 @@ async fn serve(server: Arc<Server>, stream: TlsStream<StallingStream<TcpStream>>
 
 fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    let header_bytes = limits.header_bytes as usize;
+    let header_bytes = limits.header_bytes as usize * ROOM_TO_EXPLAIN as usize;
     builder.timer(TokioTimer::new()).header_read_timeout(None);
     builder.max_header_size(header_bytes).max_buf_size(header_bytes);
     builder
@@ -202,7 +205,7 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
 fn http2_builder(limits: &Limits) -> http2::Builder<StreamExecutor> {
     let mut builder = http2::Builder::new(StreamExecutor { limit: limits.stall });
     builder.timer(TokioTimer::new()).keep_alive_interval(limits.ping).keep_alive_timeout(limits.ping);
-    builder.max_concurrent_streams(limits.streams).max_header_list_size(limits.header_bytes);
+    builder.max_concurrent_streams(limits.streams).max_header_list_size(limits.header_bytes * ROOM_TO_EXPLAIN);
     builder.max_send_buf_size(STREAM_BUFFER_BYTES);
     builder
 }

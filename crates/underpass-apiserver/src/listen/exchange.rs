@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
@@ -25,6 +26,11 @@ use crate::request::Query;
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Objects change and are not for caches; a handler that knows better says so itself.
 const NOT_FOR_CACHES: HeaderValue = HeaderValue::from_static("no-cache, private");
+
+/// Several times what anybody may send, so that whoever is refused for a bit too much hears why.
+const DRAIN_BYTES: usize = 32 << 20;
+/// Who sends nothing for so long waits for the answer.
+const DRAIN_SILENCE: Duration = Duration::from_secs(2);
 
 /// Whether the answer to this request goes on until somebody ends it. Any value of `watch` but `false` and `0` means yes.
 fn is_watch(method: &Method, uri: &Uri) -> bool {
@@ -47,14 +53,20 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Outgoing>, Infallible> {
     let open = link.open();
-    let (head, body) = request.into_parts();
+    let (head, mut body) = request.into_parts();
     let watch = is_watch(&head.method, &head.uri);
     let mut record = Record::begin(&head.method, &head.uri, &head.headers, watch, server.metrics.clone());
     let takes_gzip = gzip::is_accepted(&head.headers);
     let is_head = head.method == Method::HEAD;
-    let (response, admission) = match work(&server, head, body, watch, &mut record).await {
+    let waits_for_us = head.headers.contains_key(EXPECT);
+    let (response, admission) = match work(&server, head, &mut body, watch, &mut record).await {
         Ok((response, admission)) => (gzip::compress(takes_gzip, response).await, Some(admission)),
-        Err(refusal) => (refuse(&server, refusal), None),
+        Err(refusal) => {
+            if !waits_for_us && refusal != Refusal::BodyTooSlow {
+                drain(&server, body).await;
+            }
+            (refuse(&server, refusal), None)
+        }
     };
     let mut response = if is_head { without_body(response) } else { response };
     let id = record.finish(response.status(), response.extensions().get::<Verb>().copied());
@@ -66,10 +78,11 @@ pub(super) async fn answer(
 async fn work(
     server: &Arc<Server>,
     mut head: Parts,
-    body: Incoming,
+    body: &mut Incoming,
     watch: bool,
     record: &mut Record,
 ) -> Result<(Response<Body>, Admission), Refusal> {
+    check_header(server, &head)?;
     let user = server.authenticator.authenticate(&head.method, head.uri.path(), &head.headers);
     let user = user.ok_or(Refusal::Unauthorized)?;
     record.authenticated(&user);
@@ -91,8 +104,40 @@ fn admit(server: &Server, method: &Method, watch: bool) -> Result<Admission, Ref
     Ok(Admission { watch, _permit: permit, _counted: counted })
 }
 
-/// A length that is announced and too large is refused before the client sends it.
-async fn read_body(server: &Server, head: &Parts, body: Incoming) -> Result<Bytes, Refusal> {
+/// What hyper lets through: it answers a header that is too large with nothing but a code, so it gets some room for us to say why.
+fn check_header(server: &Server, head: &Parts) -> Result<(), Refusal> {
+    if head.version == Version::HTTP_11 && head.headers.get_all(HOST).iter().count() != 1 {
+        return Err(Refusal::NoHost);
+    }
+    let most = server.limits.header_bytes as usize;
+    if head.uri.path_and_query().map_or(0, |path| path.as_str().len()) + header_bytes(&head.headers) > most {
+        return Err(Refusal::HeaderTooLarge { most });
+    }
+    Ok(())
+}
+
+fn header_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+/// Takes what a refused client still sends, within bounds: most clients read the answer only when they have sent everything, and
+/// closing before that would take it away from them.
+async fn drain(server: &Server, mut body: Incoming) {
+    let mut left = DRAIN_BYTES;
+    let read = async {
+        while let Ok(Some(Ok(frame))) = tokio::time::timeout(DRAIN_SILENCE, body.frame()).await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // A client that takes longer has had its time.
+    let _ = tokio::time::timeout(server.limits.body, read).await;
+}
+
+/// A length that is announced and too large is refused without being kept.
+async fn read_body(server: &Server, head: &Parts, body: &mut Incoming) -> Result<Bytes, Refusal> {
     let most = server.limits.body_bytes;
     let announced = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > most) {

@@ -14,6 +14,8 @@ pub(super) enum Refusal {
     Unauthorized,
     TooManyRequests,
     TooManyWatches,
+    NoHost,
+    HeaderTooLarge { most: usize },
     BodyTooLarge { most: usize },
     BodyTooSlow,
     BodyBroken,
@@ -29,7 +31,8 @@ impl Refusal {
             Self::TooManyWatches => Some(Refused::Watches),
             Self::BodyTooLarge { .. } => Some(Refused::BodyBytes),
             Self::BodyTooSlow => Some(Refused::Body),
-            Self::BodyBroken | Self::Panic => None,
+            Self::HeaderTooLarge { .. } => Some(Refused::Header),
+            Self::NoHost | Self::BodyBroken | Self::Panic => None,
         }
     }
 
@@ -61,6 +64,11 @@ impl Refusal {
             Self::TooManyWatches => {
                 let message = "too many watches are open: try again later";
                 (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.into())
+            }
+            Self::NoHost => (StatusCode::BAD_REQUEST, "BadRequest", "an HTTP/1.1 request needs one Host header".into()),
+            Self::HeaderTooLarge { most } => {
+                let message = format!("the request's header is too large: at most {most} bytes are allowed");
+                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "RequestHeaderFieldsTooLarge", message)
             }
             Self::BodyTooLarge { most } => {
                 let message = format!("the request's body is too large: at most {most} bytes are allowed");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HOST};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, BodyStream, Full};
 use hyper::body::Incoming;
@@ -157,9 +157,11 @@ struct Client {
 }
 
 impl Client {
-    async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+    async fn send(&mut self, mut request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         match &mut self.sender {
             Sender::Http1(sender) => {
+                let host = request.uri().authority().map(|host| host.as_str().parse().unwrap());
+                request.headers_mut().extend(host.map(|host| (HOST, host)));
                 sender.ready().await?;
                 sender.send_request(request).await
             }

@@ -12,6 +12,8 @@ use crate::checks::Errors;
 use crate::{Builtin, Column, cells, fields, names};
 
 const WEBHOOK_PORT: i64 = 443;
+const APPROVAL: &str = "api-approved.kubernetes.io";
+const MOST_SELECTABLE: usize = 8;
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: &[&str] =
     &["binary", "bsonobjectid", "byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
@@ -89,6 +91,14 @@ fn validate(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Errors::default();
     let path = Path::from("spec");
     validate_group(new, &path, &mut errors);
+    if old.is_none() {
+        validate_approval(new, &mut errors);
+    }
+    if fields::flag(new, "/spec/preserveUnknownFields") {
+        let detail =
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.invalid(&path.field("preserveUnknownFields"), true, detail);
+    }
     errors.one_of(&path.field("scope"), fields::text(new, "/spec/scope"), &["Cluster", "Namespaced"]);
     validate_versions(new, &path.field("versions"), &mut errors);
     validate_names(&new["spec"]["names"], &path.field("names"), &mut errors);
@@ -116,6 +126,28 @@ fn validate_group(object: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// Groups of Kubernetes are for its reviewed APIs, and for those who say openly that theirs is not.
+fn validate_approval(object: &Value, errors: &mut Errors) {
+    let group = fields::text(object, "/spec/group");
+    let is_protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|suffix| group.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
+    if !is_protected {
+        return;
+    }
+    let given = object.pointer("/metadata/annotations").and_then(|all| all.get(APPROVAL)?.as_str()).unwrap_or_default();
+    let path = Path::from("metadata.annotations").key(APPROVAL);
+    let rule = format!("protected groups must have approval annotation {APPROVAL:?}");
+    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let is_url = given.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && !host.is_empty());
+    if given.is_empty() {
+        errors.required(&path, &format!("{rule}, {see}"));
+    } else if !is_url && !given.starts_with("unapproved") {
+        let detail = format!("{rule} with either a URL or a reason starting with \"unapproved\", {see}");
+        errors.invalid(&path, given, detail);
+    }
+}
+
 fn validate_versions(object: &Value, path: &Path, errors: &mut Errors) {
     let versions = versions(object);
     let mut seen = BTreeSet::new();
@@ -135,6 +167,7 @@ fn validate_versions(object: &Value, path: &Path, errors: &mut Errors) {
             validate_column(column, &path.field("additionalPrinterColumns").index(index), errors);
         }
         validate_subresources(version, &path.field("subresources"), errors);
+        validate_selectable(version, &path.field("selectableFields"), errors);
     }
     if repeated {
         errors.invalid(path, versions.to_vec(), "must contain unique version names");
@@ -181,6 +214,50 @@ fn validate_subresources(version: &Value, path: &Path, errors: &mut Errors) {
             errors.invalid(&path.field(field), value, "should be a json path under either .spec or .status");
         }
     }
+}
+
+/// Field selectors compare texts, so only fields that are one value, and are there for sure, can be selected by.
+fn validate_selectable(version: &Value, path: &Path, errors: &mut Errors) {
+    let listed = fields::list(version, "/selectableFields");
+    if listed.len() > MOST_SELECTABLE {
+        errors.too_many(path, listed.len(), MOST_SELECTABLE);
+    }
+    let schema = version.pointer("/schema/openAPIV3Schema").unwrap_or(&Value::Null);
+    let mut seen = BTreeSet::new();
+    for (index, field) in listed.iter().enumerate() {
+        let (path, given) = (path.index(index).field("jsonPath"), fields::text(field, "/jsonPath"));
+        if given.is_empty() {
+            errors.required(&path, "");
+        } else if let Err(why) = selectable(schema, given) {
+            errors.invalid(&path, given, why);
+        } else {
+            errors.unique(&path, given, &mut seen);
+        }
+    }
+}
+
+fn selectable(schema: &Value, path: &str) -> Result<(), String> {
+    let Some(fields) = path.strip_prefix('.') else {
+        let got = path.split(['.', '[']).next().unwrap_or_default();
+        return Err(format!(
+            "is an invalid path: expected [ or . but got: {}",
+            got.get(..1).filter(|c| *c == "$").unwrap_or(got)
+        ));
+    };
+    if path.contains('[') {
+        return Err("is an invalid path: array notation is not allowed".to_owned());
+    }
+    let below = |node: &'_ Value, name: &str| -> Option<Value> {
+        let declared = node.get("properties").and_then(|all| all.get(name));
+        declared.or_else(|| node.get("additionalProperties").filter(|values| values.is_object())).cloned()
+    };
+    let found = fields.split('.').try_fold(schema.clone(), |node, name| below(&node, name));
+    let found = found.ok_or("is an invalid path: does not refer to a valid field")?;
+    if matches!(fields::text(&found, "/type"), "string" | "boolean" | "integer") {
+        return Ok(());
+    }
+    Err("must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
+        .to_owned())
 }
 
 fn validate_names(given: &Value, path: &Path, errors: &mut Errors) {
@@ -320,6 +397,68 @@ mod tests {
         }
         let found = texts(&validate(&definition(&[("/spec/versions/0/storage", json!(false))]), None));
         assert!(found[0].ends_with("must have exactly one version marked as storage version"), "{found:?}");
+    }
+
+    #[test]
+    fn fields_to_select_by_are_declared_and_simple() {
+        let properties = json!({
+            "text": {"type": "string"}, "number": {"type": "integer"}, "list": {"type": "array", "items": {"type": "string"}},
+            "map": {"type": "object", "additionalProperties": {"type": "string"}},
+        });
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
+        let unknown = "is an invalid path: does not refer to a valid field";
+        let other = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+        for (path, wrong) in [
+            (".spec.text", None),
+            (".spec.number", None),
+            (".spec.map.key", None),
+            (".spec.gone", Some(unknown)),
+            (".metadata.name", Some(unknown)),
+            (".spec.text.below", Some(unknown)),
+            (".spec.list", Some(other)),
+            (".spec.list[0]", Some("is an invalid path: array notation is not allowed")),
+            ("spec.text", Some("is an invalid path: expected [ or . but got: spec")),
+        ] {
+            let mut object = definition(&[("/spec/versions/0/schema/openAPIV3Schema", schema.clone())]);
+            object["spec"]["versions"][0]["selectableFields"] = json!([{ "jsonPath": path }]);
+            let expected = wrong
+                .map(|why| format!("spec.versions[0].selectableFields[0].jsonPath: Invalid value: {path:?}: {why}"));
+            assert_eq!(texts(&validate(&object, None)), Vec::from_iter(expected));
+        }
+        let mut object = definition(&[("/spec/versions/0/schema/openAPIV3Schema", schema)]);
+        object["spec"]["versions"][0]["selectableFields"] =
+            json!([{ "jsonPath": ".spec.text" }, { "jsonPath": ".spec.text" }]);
+        let twice = "spec.versions[0].selectableFields[1].jsonPath: Duplicate value: \".spec.text\"";
+        assert_eq!(texts(&validate(&object, None)), [twice]);
+    }
+
+    #[test]
+    fn groups_of_kubernetes_need_approval() {
+        let of = |group: &str, approval: Option<&str>| {
+            let mut object =
+                definition(&[("/spec/group", json!(group)), ("/metadata/name", json!(format!("widgets.{group}")))]);
+            if let Some(approval) = approval {
+                object["metadata"]["annotations"] = json!({ APPROVAL: approval });
+            }
+            (validate(&object, None).len(), validate(&object, Some(&object)).len())
+        };
+        for group in ["k8s.io", "a.k8s.io", "a.b.kubernetes.io"] {
+            assert_eq!(of(group, None), (1, 0), "{group}");
+            assert_eq!(of(group, Some("why not")), (1, 0), "{group}");
+            assert_eq!(of(group, Some("unapproved, an experiment")), (0, 0), "{group}");
+            assert_eq!(of(group, Some("https://example.com/1")), (0, 0), "{group}");
+        }
+        assert_eq!(of("a.x-k8s.io", None), (0, 0));
+    }
+
+    #[test]
+    fn unknown_fields_are_kept_by_schemas_only() {
+        let mut object = definition(&[]);
+        object["spec"]["preserveUnknownFields"] = json!(true);
+        assert!(
+            texts(&validate(&object, None))[0]
+                .starts_with("spec.preserveUnknownFields: Invalid value: true: cannot set")
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod ast;
 mod check;
+mod cost;
 pub(crate) mod declare;
 mod eval;
 mod functions;
@@ -12,6 +13,7 @@ mod macros;
 mod parser;
 mod quantity;
 mod regexes;
+pub(crate) mod shape;
 mod signatures;
 pub(crate) mod time;
 mod types;
@@ -26,6 +28,7 @@ pub(crate) use types::Type;
 use ast::Expr;
 use eval::Evaluator;
 use regexes::Regexes;
+use shape::Shape;
 use value::Value;
 
 /// An expression that parsed and checked.
@@ -60,6 +63,11 @@ impl Program {
 
     pub(crate) fn mentions(&self, variable: &str) -> bool {
         self.expr.mentions(variable)
+    }
+
+    /// The most that one run on a value of this shape can cost.
+    pub(crate) fn cost(&self, shape: &Shape) -> u64 {
+        cost::estimate(&self.expr, shape)
     }
 
     pub(crate) fn run(&self, variables: &[(&str, Value)], budget: &mut Budget) -> Result<Value, EvalError> {

@@ -18,11 +18,11 @@ const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 impl Schema {
     /// What keeps this schema, that of a whole object, from being served. Empty means that it can be.
     pub fn check_structural(&self, path: &Path) -> Vec<FieldError> {
-        let mut check = Check { errors: Vec::new() };
+        let mut check = Check { errors: Vec::new(), cost: 0 };
         check.root(self, path);
         check.node(self, path, Place::Root);
         if check.errors.is_empty() {
-            check.rules(self, path, true, None);
+            check.rules(self, path);
         }
         if check.errors.is_empty() {
             check.defaults(self, path);
@@ -41,6 +41,8 @@ enum Place {
 
 struct Check {
     errors: Vec<FieldError>,
+    /// Of all rules so far.
+    cost: u64,
 }
 
 impl Check {

@@ -15,13 +15,13 @@ use anyhow::Context;
 
 use crate::args::{Command, Explain, ExplainWhat};
 use crate::exit::Ended;
-use crate::settings::ServerSettings;
+use crate::settings::{self, ServerSettings};
 
 pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
     match command {
         Command::Up(args) => on_runtime(up::run(ServerSettings::resolve(args.server)?, args.files)),
         Command::Apiserver(args) => on_runtime(apiserver::run(ServerSettings::resolve(args.server)?)),
-        Command::Controllers(args) => on_runtime(controllers::run(args.kubeconfig)),
+        Command::Controllers(args) => on_runtime(controllers::run(settings::kubeconfig(args.server)?)),
         Command::Proxy(args) => proxy::run(args),
         Command::Plan(args) => plan::run(&args.files, args.output),
         Command::Explain(Explain { what: ExplainWhat::Route(args) }) => explain::run(&args),

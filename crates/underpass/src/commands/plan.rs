@@ -7,46 +7,56 @@ use k8s_openapi::jiff::Timestamp;
 use underpass_plan::{Plan, preview};
 
 use crate::args::PlanFormat;
-use crate::check::Checker;
+use crate::check::{Checker, Verdict};
 use crate::exit::Ended;
-use crate::manifests::{self, Document};
+use crate::manifests;
 use crate::output;
 
 pub(crate) fn run(files: &[PathBuf], format: PlanFormat) -> anyhow::Result<Ended> {
     let mut documents = manifests::read_all(files)?;
     manifests::order(&mut documents);
     let checker = Checker::new()?;
-    let (mut plans, mut errors) = (Vec::new(), Vec::new());
+    let (mut plans, mut wrong, mut more) = (Vec::new(), Vec::new(), false);
     for document in &documents {
-        match checker.check(&document.object) {
-            None => {
-                output::tell(&format!("{document}: not a kind of ours; it would be applied as it is, unchecked here"));
+        match checker.check(document) {
+            Verdict::Foreign => {
+                output::tell(&format!(
+                    "{document}: not a kind of underpass; it is not checked here, and nothing is planned for it"
+                ));
             }
-            Some(Err(wrong)) => errors.extend(wrong.into_iter().map(|error| format!("{document}: {error}"))),
-            Some(Ok(object)) => {
+            Verdict::Bad { errors, rules_skipped } => {
+                wrong.extend(errors);
+                more |= rules_skipped;
+            }
+            Verdict::Good(object) => {
                 plans.push(preview(&object, Timestamp::now()).with_context(|| document.to_string())?);
             }
         }
     }
-    if !errors.is_empty() {
-        errors.iter().for_each(|error| output::tell(error));
-        output::tell(&format!("{} found; nothing was planned", count(errors.len(), "error")));
+    if !wrong.is_empty() {
+        complain(&wrong, more);
         return Ok(Ended::Badly);
     }
-    output::print(&render(&plans, &documents, format)?)?;
+    output::print(&render(&plans, documents.len(), format)?)?;
     Ok(Ended::Well)
 }
 
-fn render(plans: &[Plan], documents: &[Document], format: PlanFormat) -> anyhow::Result<String> {
+fn complain(errors: &[String], more: bool) {
+    errors.iter().for_each(|error| output::tell(error));
+    let more = if more { "; rules between fields are checked after that" } else { "" };
+    output::tell(&format!("{} found, nothing was planned{more}", count(errors.len(), "error")));
+}
+
+fn render(plans: &[Plan], documents: usize, format: PlanFormat) -> anyhow::Result<String> {
     match format {
         PlanFormat::Json => output::json(&plans),
         PlanFormat::Yaml => output::yaml(&plans),
+        PlanFormat::Text if plans.is_empty() => Ok("Nothing to plan: there is no object of underpass\n".to_owned()),
         PlanFormat::Text => {
-            let mut text = format!(
-                "Plan for {} in {}, as if a container engine were running and nothing existed yet:\n",
-                count(plans.len(), "object"),
-                count(documents.len(), "document")
-            );
+            let all = count(documents, "object");
+            let objects = if plans.len() == documents { all } else { format!("{} of {all}", plans.len()) };
+            let mut text =
+                format!("Plan for {objects}, as if a container engine were running and nothing existed yet:\n");
             text.extend(plans.iter().map(|plan| format!("\n{plan}")));
             Ok(text)
         }

@@ -28,19 +28,28 @@ pub(crate) async fn run(settings: ServerSettings, files: Vec<PathBuf>) -> anyhow
     let mut signals = Signals::listen()?;
     let mut running = Running::start(&settings).await?;
     running.server.announce(settings.output)?;
-    let client = running.server.client();
-    let work = tokio::select! {
-        result = work(&client, documents) => result,
-        () = signals.next() => Ok(()),
+    let (client, stop) = (running.server.client(), CancellationToken::new());
+    let mut work = std::pin::pin!(work(&client, documents, &stop));
+    let refused = tokio::select! {
+        result = &mut work => result.err(),
+        () = signals.next() => None,
         error = running.failed() => return Err(error),
     };
-    if let Err(refused) = work {
+    if let Some(refused) = refused {
         // Objects of earlier runs are not to blame: they stay, and the next `up` goes on with them.
         running.stop().await?;
         return Err(refused);
     }
+    stop.cancel();
+    let end = async {
+        // What is on its way to the server arrives first: it could outlive the deletion otherwise.
+        if let Err(refused) = work.await {
+            tell(&format!("underpass: {refused:#}"));
+        }
+        running.shut_down().await
+    };
     tokio::select! {
-        ended = running.shut_down() => ended,
+        ended = end => ended,
         () = signals.next() => {
             tell("underpass: ended by a second signal; the next `underpass up` finds what is left");
             Ok(Ended::Forced)
@@ -48,10 +57,11 @@ pub(crate) async fn run(settings: ServerSettings, files: Vec<PathBuf>) -> anyhow
     }
 }
 
-/// Applies the files, then has nothing to do but to be interrupted.
-async fn work(client: &Client, documents: Vec<Document>) -> anyhow::Result<()> {
-    manifests::apply_all(client, documents, |document| tell(&format!("applied {document}"))).await?;
-    std::future::pending().await
+/// Applies the files, then has nothing to do but to be stopped.
+async fn work(client: &Client, documents: Vec<Document>, stop: &CancellationToken) -> anyhow::Result<()> {
+    manifests::apply_all(client, documents, stop, |document| tell(&format!("applied {document}"))).await?;
+    stop.cancelled().await;
+    Ok(())
 }
 
 struct Running {
@@ -110,9 +120,8 @@ fn report(progress: Progress) {
 
 fn describe(left: &[Left]) -> String {
     let mut text = format!(
-        "after {} seconds {} objects are still there; the next `underpass up` on this data directory goes on with them:",
-        TEARDOWN_PATIENCE.as_secs(),
-        left.len()
+        "after {} seconds these objects are still there; the next `underpass up` on this data directory goes on with them:",
+        TEARDOWN_PATIENCE.as_secs()
     );
     for Left { kind, key, finalizers, message } in left {
         text.push_str(&format!("\n  {kind} {key}"));

@@ -1,11 +1,14 @@
 //! Objects from files, brought to a server: definitions and namespaces first, so that what needs them finds them.
 
-use anyhow::Context;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::core::discovery::Scope;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, discovery};
+use tokio_util::sync::CancellationToken;
 use underpass_operator::Answer;
 
 use super::Document;
@@ -13,14 +16,18 @@ use super::Document;
 /// Owns the fields that files set. Not the controllers' name: what a file no longer says is taken back by the next apply of that file.
 const FIELD_MANAGER: &str = "underpass-apply";
 
-/// Applies all documents, in an order in which each can succeed, and calls `applied` after each.
+/// A server needs milliseconds for it; a definition whose names are taken waits for ever.
+const ESTABLISHING: Duration = Duration::from_secs(10);
+
+/// Applies all documents, in an order in which each can succeed, and calls `applied` after each. After `stop` no other is begun.
 pub(crate) async fn apply_all(
     client: &Client,
     mut documents: Vec<Document>,
+    stop: &CancellationToken,
     applied: impl Fn(&Document),
 ) -> anyhow::Result<()> {
     order(&mut documents);
-    for document in &documents {
+    for document in documents.iter().take_while(|_| !stop.is_cancelled()) {
         apply(client, document).await.with_context(|| format!("{document} was not applied"))?;
         applied(document);
     }
@@ -50,10 +57,14 @@ async fn apply(client: &Client, document: &Document) -> anyhow::Result<()> {
 async fn api(client: &Client, document: &Document) -> anyhow::Result<Api<DynamicObject>> {
     let (group, version) = document.text("/apiVersion").rsplit_once('/').unwrap_or(("", document.text("/apiVersion")));
     let names = GroupVersionKind::gvk(group, version, document.text("/kind"));
-    let (resource, capabilities) = discovery::pinned_kind(client, &names)
-        .await
-        .map_err(Answer::from)
-        .with_context(|| format!("the server has no {} in {}", names.kind, document.text("/apiVersion")))?;
+    let (resource, capabilities) = match discovery::pinned_kind(client, &names).await {
+        Ok(found) => found,
+        Err(error) if is_unknown(&error) => {
+            let (kind, version) = (names.kind, document.text("/apiVersion"));
+            bail!("the server has no kind {kind} in {version}; `kubectl api-resources` shows those that it has")
+        }
+        Err(error) => return Err(Answer::from(error)).context("the server does not tell its kinds"),
+    };
     Ok(match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
         Scope::Namespaced => match document.text("/metadata/namespace") {
@@ -63,10 +74,19 @@ async fn api(client: &Client, document: &Document) -> anyhow::Result<Api<Dynamic
     })
 }
 
+fn is_unknown(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Discovery(_) => true,
+        kube::Error::Api(status) => status.is_not_found(),
+        _ => false,
+    }
+}
+
 async fn established(client: &Client, name: &str) -> anyhow::Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    await_condition(definitions, name, conditions::is_crd_established())
-        .await
-        .with_context(|| format!("cannot see {name} become usable"))?;
-    Ok(())
+    let established = await_condition(definitions, name, conditions::is_crd_established());
+    match tokio::time::timeout(ESTABLISHING, established).await {
+        Ok(seen) => seen.map(|_| ()).with_context(|| format!("cannot see {name} become usable")),
+        Err(_) => bail!("the server does not serve it; `kubectl describe crd {name}` shows why"),
+    }
 }

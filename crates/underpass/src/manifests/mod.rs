@@ -1,7 +1,9 @@
-//! Files of objects: read, and applied to a server.
+//! Files of objects: read, parsed, and applied to a server.
 
 mod apply;
+mod parse;
 mod read;
 
 pub(crate) use apply::{apply_all, order};
-pub(crate) use read::{Document, read_all, split};
+pub(crate) use parse::{Document, split};
+pub(crate) use read::read_all;

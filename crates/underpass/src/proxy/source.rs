@@ -79,7 +79,7 @@ impl Source {
         let known: HashMap<&str, &Arc<Vec<Object>>> =
             self.parts.iter().map(|part| (&self.text[part.range.clone()], &part.objects)).collect();
         let mut parts = Vec::with_capacity(known.len());
-        for (number, range) in split(text).into_iter().enumerate() {
+        for (number, (_, range)) in split(text).into_iter().enumerate() {
             let part = &text[range.clone()];
             let objects = match known.get(part) {
                 Some(objects) => Arc::clone(objects),

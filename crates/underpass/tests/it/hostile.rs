@@ -7,28 +7,45 @@ use underpass_testbed::{PATIENCE, wait_until};
 
 use crate::apiserver;
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// One request; the code and the answer's body.
-async fn ask(client: &Client, method: Method, path: &str, body: &Value, content_type: &str) -> (StatusCode, Value) {
+pub(crate) async fn ask(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: &Value,
+    content_type: &str,
+) -> (StatusCode, Value) {
+    send(client, method, path, serde_json::to_vec(body).unwrap(), content_type).await
+}
+
+/// The same, with a body that need not be JSON.
+pub(crate) async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+    content_type: &str,
+) -> (StatusCode, Value) {
     let request = Request::builder().method(method).uri(path).header("content-type", content_type);
-    match client.request::<Value>(request.body(serde_json::to_vec(body).unwrap()).unwrap()).await {
+    match client.request::<Value>(request.body(body).unwrap()).await {
         Ok(answer) => (StatusCode::OK, answer),
         Err(kube::Error::Api(status)) => (StatusCode::from_u16(status.code).unwrap(), json!(status.message)),
         Err(error) => panic!("{path}: {error}"),
     }
 }
 
-async fn post(client: &Client, path: &str, body: &Value) -> (StatusCode, Value) {
+pub(crate) async fn post(client: &Client, path: &str, body: &Value) -> (StatusCode, Value) {
     ask(client, Method::POST, path, body, "application/json").await
 }
 
-async fn get(client: &Client, path: &str) -> (StatusCode, Value) {
+pub(crate) async fn get(client: &Client, path: &str) -> (StatusCode, Value) {
     ask(client, Method::GET, path, &Value::Null, "application/json").await
 }
 
-fn definition(plural: &str, group: &str, kind: &str, versions: &[Value]) -> Value {
+pub(crate) fn definition(plural: &str, group: &str, kind: &str, versions: &[Value]) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": format!("{plural}.{group}") },
@@ -77,7 +94,9 @@ async fn a_definition_cannot_take_the_place_of_a_kind_of_kubernetes() {
     let client = server.client().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     post(&client, leases, &json!({ "metadata": { "name": "kept" } })).await;
-    post(&client, DEFINITIONS, &definition("leases", "coordination.k8s.io", "Lease", &[version("v1", true)])).await;
+    let mut thief = definition("leases", "coordination.k8s.io", "Lease", &[version("v1", true)]);
+    thief["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": "unapproved, as thieves are" });
+    post(&client, DEFINITIONS, &thief).await;
     server.kubectl().ok("wait --for=condition=NamesAccepted=False crd/leases.coordination.k8s.io --timeout=60s");
     server.kubectl().ok("delete crd leases.coordination.k8s.io");
     assert_eq!(get(&client, &format!("{leases}/kept")).await.0, 200);
@@ -150,7 +169,7 @@ async fn small_words_are_read_as_kubernetes_reads_them() {
     server.kubectl().ok("create deployment d --image=i --replicas=2");
     let scale = "/apis/apps/v1/namespaces/default/deployments/d/scale";
     let text = json!({ "spec": { "replicas": "5" } });
-    assert_eq!(ask(&client, Method::PATCH, scale, &text, "application/merge-patch+json").await.0, 400);
+    assert_eq!(ask(&client, Method::PATCH, scale, &text, "application/merge-patch+json").await.0, 422);
     assert_eq!(get(&client, scale).await.1["spec"]["replicas"], 2);
 }
 

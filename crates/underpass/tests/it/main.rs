@@ -1,12 +1,15 @@
 //! The binary from outside: everything here starts the real `underpass` and talks to it as its users do.
 //!
+//! - `answers`: small answers that clients rely on, as kube-apiserver gives them.
 //! - `clients`: kube-rs and Python's client, as programs use them.
 //! - `crash`: `kill -9` during concurrent writes; a recorded history is checked.
+//! - `damage`: a random walk of damaged bodies breaks nothing.
 //! - `failures`: what goes wrong around underpass is said in one sentence, and destroys nothing.
 //! - `hostile`: requests that mean harm, or amount to it, are refused or survived.
 //! - `kubectl`: every way in which people use kubectl, against the embedded API server.
 //! - `lists`: pages while others write, and selectors, against a model.
 //! - `manifests`: every good manifest is accepted, every bad one is refused where and because it says.
+//! - `odd_writes`: what they come to, as kube-apiserver answers them.
 //! - `project`: what the README, the Makefile and CI promise is one and the same, and true.
 //! - `proxy`: `underpass proxy` with a file, real clients and real backends; `explain route`.
 //! - `up`: the life of `underpass up`, from the ready line to the last object.
@@ -14,13 +17,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+mod answers;
 mod clients;
 mod crash;
+mod damage;
 mod failures;
 mod hostile;
 mod kubectl;
 mod lists;
 mod manifests;
+mod odd_writes;
 mod project;
 mod proxy;
 mod up;

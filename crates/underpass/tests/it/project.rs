@@ -42,19 +42,51 @@ fn make_lists_every_target_with_a_sentence() {
     }
 }
 
-#[test]
-fn a_missing_tool_chain_is_one_sentence_that_says_how_to_get_it() {
+/// Runs `scripts/setup` on a machine that has nothing but what every Debian has, and the given programs.
+fn setup_with(programs: &[(&str, &str)]) -> String {
     let tools = tempfile::tempdir().unwrap();
-    for tool in ["bash", "dirname", "mkdir"] {
+    for tool in ["bash", "cut", "dirname", "head", "mkdir", "sed", "sort"] {
         let found =
             ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool)).into_iter().find(|path| path.exists());
         std::os::unix::fs::symlink(found.unwrap(), tools.path().join(tool)).unwrap();
     }
+    for (name, script) in programs {
+        let path = tools.path().join(name);
+        std::fs::write(&path, format!("#!{}/bash\n{script}\n", tools.path().display())).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
     let mut setup = Command::new(tools.path().join("bash"));
     setup.arg(root().join("scripts/setup")).env("PATH", tools.path()).env("UNDERPASS_CACHE", tools.path());
     let ended = Process::start(&mut setup).wait();
-    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("Rust tool chain is missing: install it with rustup"), "{}", ended.stderr);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{ended}");
+    ended.stderr
+}
+
+#[test]
+fn a_missing_tool_chain_is_one_sentence_that_says_how_to_get_it() {
+    let whole = "echo cargo 1.99.0 \"(abc 2030-01-01)\"";
+    let no_clippy = format!("[ $1 != clippy ] || exit 1; {whole}");
+    for (programs, words) in [
+        (vec![], "the Rust tool chain is missing: install it with rustup, version 1."),
+        (vec![("cargo", "echo cargo 1.63.0")], "too old or not complete (cargo 1.63.0): run 'rustup default stable'"),
+        (vec![("cargo", "echo no default >&2; exit 1")], "too old or not complete"),
+        (vec![("cargo", no_clippy.as_str())], "cargo clippy is missing: run 'rustup component add rustfmt clippy'"),
+        (vec![("cargo", whole)], "Python 3 is missing: install it with 'apt-get install python3 python3-venv'"),
+    ] {
+        let said = setup_with(&programs);
+        assert!(said.contains(words), "{words:?} is not said in: {said}");
+    }
+}
+
+#[test]
+fn a_cache_folder_that_cannot_be_made_is_one_sentence() {
+    let mut setup = Command::new(root().join("scripts/setup"));
+    setup.env("UNDERPASS_CACHE", "/dev/null/cache");
+    let said = Process::start(&mut setup).wait().failed();
+    assert_eq!(
+        said,
+        "underpass: cannot make the folder /dev/null/cache: set UNDERPASS_CACHE to one that you may write to\n"
+    );
 }
 
 #[test]
@@ -79,7 +111,10 @@ fn the_readmes_commands_work() {
     wait_until("the kubeconfig", PATIENCE, || kubeconfig.exists().then_some(()));
     let mut run = 0;
     for line in rest {
-        if let Some(path) = line.strip_prefix("export KUBECONFIG=~/") {
+        if let Some(folder) = line.strip_prefix("export PATH=$PWD/target/") {
+            assert_eq!(folder, "debug:$PATH", "where `cargo build` of `make demo` puts it");
+            assert!(read("Makefile").contains("\t$(CARGO) build --locked\n\t./scripts/demo\n"));
+        } else if let Some(path) = line.strip_prefix("export KUBECONFIG=~/") {
             assert_eq!(home.path().join(path), kubeconfig);
         } else if let Some(words) = line.strip_prefix("kubectl ") {
             Kubectl::new(&kubeconfig).ok(&words.replace("examples/", &format!("{}/examples/", root().display())));

@@ -16,10 +16,7 @@ use crate::exit::Ended;
 use crate::{output, server, settings};
 
 pub(crate) async fn run(args: Status) -> anyhow::Result<Ended> {
-    let kubeconfig = match args.kubeconfig {
-        Some(path) => path,
-        None => settings::default_kubeconfig()?,
-    };
+    let kubeconfig = settings::kubeconfig(args.server)?;
     let client = server::from_file(&kubeconfig).await?;
     let objects = list(&client).await.with_context(|| format!("cannot use {}", kubeconfig.display()))?;
     if args.watch {

@@ -49,10 +49,14 @@ fn when_the_drain_time_is_over_connections_are_cut() {
 
 #[test]
 fn a_second_signal_ends_at_once() {
-    let (_site, proxy, _connection) = start(600);
+    let (_site, mut proxy, _connection) = start(600);
     proxy.process.signal(Signal::TERM);
     wait_for_draining(&proxy);
-    proxy.process.signal(Signal::TERM);
+    // Signals right after the first are its echo, so that whoever is impatient has to say it again.
+    wait_until("the end", PATIENCE, || {
+        proxy.process.signal(Signal::TERM);
+        (!proxy.process.is_running()).then_some(())
+    });
     let ended = proxy.process.wait();
     assert_eq!(ended.code, Some(130), "{ended}");
     assert_contains(&ended.stderr, &["ended by a second signal"]);

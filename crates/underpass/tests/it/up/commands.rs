@@ -1,9 +1,12 @@
 //! The commands that need no server: plan, crds, completion, version, help.
 
+use std::process::Command;
+
 use serde_json::Value;
+use underpass_testbed::Process;
 
 use super::{assert_contains, launch, network, run, write};
-use crate::root;
+use crate::{BINARY, root};
 
 const COMMANDS: [&str; 8] = ["up", "apiserver", "controllers", "plan", "status", "crds", "completion", "version"];
 
@@ -13,12 +16,7 @@ fn a_plan_says_what_would_be_done_and_why() {
     let plan = launch("plan").arg("-f").arg(&file).run().ok();
     assert_contains(
         &plan,
-        &[
-            "Plan for 2 objects in 2 documents",
-            "ContainerNetwork web\n",
-            "action      create the network",
-            "because     ",
-        ],
+        &["Plan for 2 objects, as if", "ContainerNetwork web\n", "action      create the network", "because     "],
     );
     let document = |format: &str| launch("plan").arg("-f").arg(&file).arg("-o").arg(format).run().ok();
     let json: Value = serde_json::from_str(&document("json")).unwrap();
@@ -53,9 +51,30 @@ fn a_plan_lists_all_errors_and_fails() {
             &format!("{place}spec.mode: Unsupported value: \"sometimes\""),
         ],
     );
-    assert_contains(&ended.stderr, &["nothing was planned"]);
+    assert_contains(
+        &ended.stderr,
+        &["\n2 errors found, nothing was planned; rules between fields are checked after that\n"],
+    );
+    assert_eq!(ended.stderr.lines().count(), 3, "two errors and their number: {ended}");
     assert_eq!(run("plan -f /nowhere.yaml").code, Some(1));
     assert_eq!(run("plan").code, Some(2), "the command line itself is wrong");
+}
+
+#[test]
+fn a_plan_says_what_it_did_not_check() {
+    let foreign = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
+    let plan = |text: &str| launch("plan").arg("-f").arg("-").run_with(text);
+    let ended = plan(&format!("{foreign}---\n{}", network("net")));
+    assert_contains(
+        &ended.stderr,
+        &["stdin, document 1 (ConfigMap c): not a kind of underpass; it is not checked here"],
+    );
+    assert_contains(&ended.ok(), &["Plan for 1 of 2 objects, as if"]);
+    assert_eq!(plan(foreign).ok(), "Nothing to plan: there is no object of underpass\n");
+    assert_contains(
+        &words(&run("plan --help").ok()),
+        &["Of other kinds, and of names and labels, only their server can judge."],
+    );
 }
 
 #[test]
@@ -78,6 +97,38 @@ fn every_command_has_help_with_an_example() {
     let all = run("--help").ok();
     assert_contains(&all, &COMMANDS);
     assert_contains(&all, &["Exit codes:"]);
+    for command in ["up", "apiserver", "controllers", "plan", "status"] {
+        assert_contains(&run(&format!("{command} --help")).ok(), &["Exit codes: 0 ", "1 "]);
+    }
+}
+
+/// However it was broken into lines.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn help_fits_into_a_terminal() {
+    for command in COMMANDS {
+        let help = launch(command).arg("--help").env("COLUMNS", "100").run().ok();
+        let widest = help.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100), "{command} needs {widest:?} columns:\n{help}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_told_how_to_be_right() {
+    for (line, words) in [
+        ("up --listen 127.0.0.1", "give an IP address and a port, as in 127.0.0.1:6443"),
+        ("up --log-level nonsense=x", "\"info\""),
+        ("status -o wide", "[possible values: table, yaml, json]"),
+        ("plan", "--file <FILE>"),
+        ("pln", "a similar subcommand exists: 'plan'"),
+    ] {
+        let ended = run(line);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended}");
+        assert_contains(&ended.stderr, &[words]);
+    }
 }
 
 #[test]
@@ -88,6 +139,18 @@ fn completion_scripts_know_every_command() {
         assert_contains(&script, &COMMANDS);
     }
     assert_eq!(run("completion cobol").code, Some(2));
+}
+
+/// As a shell does it: the script is read, then asked about half a word.
+#[test]
+fn bash_completes_words() {
+    let script = format!(
+        r#"eval "$({BINARY} completion bash)"
+        ask() {{ COMP_WORDS=(underpass "$@"); COMP_CWORD=$#; COMPREPLY=(); _underpass underpass "${{!#}}" "${{COMP_WORDS[$#-1]}}"; echo "${{COMPREPLY[@]}}"; }}
+        ask st; ask status --wa; ask status -o y"#
+    );
+    let said = Process::start(Command::new("bash").args(["-c", &script])).wait().ok();
+    assert_eq!(said, "status\n--watch\nyaml\n");
 }
 
 #[test]

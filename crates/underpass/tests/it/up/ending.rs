@@ -1,8 +1,10 @@
 //! The way out: orderly, forced, and none at all.
 
-use underpass_testbed::{Launch, Signal};
+use std::process::Command;
 
-use super::{assert_contains, network};
+use underpass_testbed::{Launch, PATIENCE, Process, Signal, wait_until};
+
+use super::{assert_contains, network, write};
 use crate::{BINARY, root};
 
 #[test]
@@ -31,6 +33,60 @@ fn sigterm_deletes_our_objects_in_dependency_order() {
     assert_eq!(next.kubectl().ok("get underpass -A -o name"), "");
 }
 
+/// The object that is on its way to the server when the signal comes must not arrive after the deletion.
+#[test]
+fn a_signal_in_the_middle_of_the_files_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let many: Vec<String> = (0..300).map(|number| network(&format!("net-{number}"))).collect();
+    let file = write(folder.path(), "many.yaml", &many.join("---\n"));
+    let launch = || Launch::up(BINARY).data_dir(&folder.path().join("data"));
+    let mut server = launch().file(&file).start();
+    let applied = |text: &str| text.matches("applied ").count();
+    server.process().wait_for_stderr("some to be applied", |text| (applied(text) >= 3).then_some(()));
+    let ended = server.end(Signal::TERM);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(applied(&ended.stderr) < 300, "all were applied before the signal came");
+    assert_eq!(ended.stderr.matches("deleted  ").count(), applied(&ended.stderr), "{ended}");
+    assert_eq!(launch().start().kubectl().ok("get underpass -A -o name"), "");
+}
+
+/// Two different signals, because two equal ones may reach a process as one.
+#[test]
+fn signals_that_come_together_are_one_wish() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Launch::up(BINARY).data_dir(folder.path()).file(&root().join("examples/tunnel.yaml")).start();
+    server
+        .process()
+        .wait_for_stderr("the files to be applied", |text| (text.matches("applied ").count() == 2).then_some(()));
+    server.process().signal(Signal::TERM);
+    let ended = server.end(Signal::INT);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_contains(
+        &ended.stderr,
+        &["deleted  ContainerNetworkTunnelProxy web-to-host", "deleted  ContainerNetwork web"],
+    );
+}
+
+/// coreutils' `timeout` signals its child and then the whole group. SIGALRM is how it learns that the time is over.
+#[test]
+fn timeout_ends_it_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["--preserve-status", "-s", "TERM", "600", BINARY, "up", "--data-dir"]).arg(folder.path());
+    command.arg("-f").arg(root().join("examples/tunnel.yaml")).env_remove("RUST_LOG");
+    let mut timeout = Process::start(&mut command);
+    timeout.wait_for_stderr("the files to be applied", |text| (text.matches("applied ").count() == 2).then_some(()));
+    timeout.signal(Signal::ALARM);
+    let ended = timeout.wait();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let position = |what: &str| ended.stderr.find(what).unwrap_or_else(|| panic!("{what}: {ended}"));
+    assert!(
+        position("deleted  ContainerNetworkTunnelProxy web-to-host") < position("deleting ContainerNetwork web"),
+        "{ended}"
+    );
+    assert_contains(&ended.stderr, &["deleted  ContainerNetwork web"]);
+}
+
 #[test]
 fn objects_that_are_not_ours_stay() {
     let folder = tempfile::tempdir().unwrap();
@@ -55,7 +111,13 @@ fn a_second_signal_ends_at_once_and_leaves_the_rest_to_the_next_up() {
     server
         .process()
         .wait_for_stderr("the progress", |text| text.contains("deleting ContainerNetwork stuck").then_some(()));
-    let ended = server.end(Signal::INT);
+    // Signals right after the first are its echo, so that whoever is impatient has to say it again.
+    let process = server.process();
+    wait_until("the end", PATIENCE, || {
+        process.signal(Signal::INT);
+        (!process.is_running()).then_some(())
+    });
+    let ended = server.wait();
     assert_eq!(ended.code, Some(130), "{ended}");
     assert_contains(&ended.stderr, &["ended by a second signal"]);
     let next = launch().start();

@@ -34,8 +34,17 @@ fn a_file_that_cannot_be_read_or_parsed_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.yaml");
     let broken = write(folder.path(), "broken.yaml", &format!("{}---\nkind: [\n", network("net")));
+    let empty = write(folder.path(), "empty.yaml", "# nothing yet\n");
+    let list = write(folder.path(), "list.yaml", "[]\n");
+    let unknown = write(folder.path(), "unknown.yaml", &network("net").replace("Network\n", "Netwrok\n"));
     let nameless = write(folder.path(), "nameless.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n");
     for (file, words) in [
+        (&empty, vec!["empty.yaml holds no object"]),
+        (&list, vec!["list.yaml, document 1 holds a list, where an object"]),
+        (
+            &unknown,
+            vec!["unknown.yaml, document 1 (ContainerNetwrok net): underpass.dev has no ContainerNetwrok in version"],
+        ),
         (&missing, vec!["cannot read", "missing.yaml"]),
         (&broken, vec!["broken.yaml, document 2 cannot be parsed"]),
         (&nameless, vec!["nameless.yaml, document 1", "metadata.name is missing"]),
@@ -44,6 +53,22 @@ fn a_file_that_cannot_be_read_or_parsed_stops_the_start() {
         let ended = process.wait();
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended}");
         assert_contains(&ended.stderr, &words);
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+    }
+}
+
+#[test]
+fn a_kind_that_the_server_does_not_have_is_named_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for (version, kind) in [("v1", "Foo"), ("nope.dev/v1", "Foo")] {
+        let file =
+            write(folder.path(), "foo.yaml", &format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n"));
+        let (process, _home) = Launch::up(BINARY).arg("--log-level").arg("error").file(&file).spawn_server();
+        let said = process.wait().failed();
+        let end = format!(
+            "foo.yaml, document 1 ({kind} x) was not applied: the server has no kind {kind} in {version}; `kubectl api-resources` shows those that it has\n"
+        );
+        assert!(said.ends_with(&end) && said.lines().count() == 1, "{said}");
     }
 }
 
@@ -74,7 +99,27 @@ fn what_only_the_server_can_refuse_is_named_and_nothing_is_taken_away() {
 }
 
 #[test]
+fn a_definition_whose_names_are_taken_is_told() {
+    let definition = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"others.underpass.dev"},
+        "spec":{"group":"underpass.dev","scope":"Cluster","names":{"plural":"others","kind":"ContainerNetwork"},
+        "versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "definition.json", definition);
+    let (process, _home) = Launch::up(BINARY).file(&file).spawn_server();
+    let said = process.wait().failed();
+    assert_contains(
+        &said,
+        &["was not applied: the server does not serve it; `kubectl describe crd others.underpass.dev`"],
+    );
+}
+
+#[test]
 fn standard_input_is_a_file_too() {
     let planned = Launch::command(BINARY, "plan").arg("-f").arg("-").run_with(&network("net")).ok();
     assert_contains(&planned, &["ContainerNetwork net"]);
+    for nothing in ["", "null", "# nothing\n"] {
+        let ended = Launch::command(BINARY, "plan").arg("-f").arg("-").run_with(nothing);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended}");
+        assert_eq!(ended.stderr, "underpass: stdin holds no object: it is empty, or nothing but comments\n");
+    }
 }

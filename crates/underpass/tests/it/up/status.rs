@@ -1,10 +1,12 @@
 //! `underpass status`: a table, documents, and a stream of changes.
 
+use std::process::Command;
+
 use serde_json::Value;
-use underpass_testbed::{Launch, Signal, Underpass};
+use underpass_testbed::{Launch, Process, Signal, Underpass};
 
 use super::{assert_contains, launch, network};
-use crate::up;
+use crate::{BINARY, up};
 
 fn status(server: &Underpass) -> Launch {
     launch("status").arg("--kubeconfig").arg(server.kubeconfig())
@@ -75,6 +77,46 @@ fn a_watch_of_documents_is_one_per_line() {
     let first = watch.wait_for_stdout("a document", |text| text.split_once('\n').map(|(line, _)| line.to_owned()));
     let object: Value = serde_json::from_str(&first).unwrap();
     assert_eq!(object["metadata"]["name"], "web");
+    let (mut watch, _home) = status(&server).arg("--watch").arg("-o").arg("yaml").spawn();
+    let text = watch.wait_for_stdout("a document", |text| text.contains("message:").then(|| text.to_owned()));
+    assert!(text.starts_with("---\n"), "{text}");
+}
+
+/// `script` gives the command a terminal.
+#[test]
+fn on_a_terminal_the_table_is_drawn_again_with_every_change() {
+    let server = server_with_a_network();
+    let line = format!("stty cols 80; {BINARY} status --watch --kubeconfig {}", server.kubeconfig().display());
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env_remove("NO_COLOR");
+    let mut watch = Process::start(&mut command);
+    let row =
+        |name: &'static str| move |text: &str| last_table(text).filter(|table| table.contains(name)).map(str::to_owned);
+    let table = watch.wait_for_stdout("the table", row(" web "));
+    assert_contains(&table, &["KIND", "\x1b[31mFalse\x1b[0m", "…"]);
+    server.kubectl().ok_with("apply -f -", &network("second"));
+    let table = watch.wait_for_stdout("the next table", row(" second "));
+    assert_contains(&table, &["KIND", " web "]);
+    // `script` passes it on to what it runs.
+    watch.signal(Signal::TERM);
+    watch.wait();
+}
+
+/// What stands on the screen since the cursor last went home.
+fn last_table(text: &str) -> Option<&str> {
+    let (_, tables) = text.split_once("\x1b[H")?;
+    tables.rsplit("\x1b[H").find(|table| table.contains("\x1b[J"))
+}
+
+#[test]
+fn the_environment_may_name_the_server() {
+    let server = server_with_a_network();
+    let several = format!("/nowhere:{}", server.kubeconfig().display());
+    for value in [server.kubeconfig().to_str().unwrap(), &several] {
+        assert_contains(&launch("status").env("KUBECONFIG", value).run().ok(), &["web", "NoContainerEngine"]);
+    }
+    let ended = launch("status").env("KUBECONFIG", "").run();
+    assert_contains(&ended.failed(), &["there is no kubeconfig at ", ".local/state/underpass/kubeconfig"]);
 }
 
 #[test]
