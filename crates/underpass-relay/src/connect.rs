@@ -75,7 +75,7 @@ pub(crate) fn dial(route: &LiveRoute, tried: &mut Tried, bytes: &[u8], now_ms: u
 ///
 /// An endpoint on the same machine has answered by the time `connect` returns, but that call says "in progress" all the same. Sending
 /// tells: it either works, and saves an event and two questions to the socket, or it says "try again", and then this endpoint is not
-/// asked like that any more.
+/// asked like that for a while.
 fn start(endpoint: &Endpoint, bytes: &[u8]) -> io::Result<(OwnedFd, Option<usize>)> {
     let address = endpoint.address;
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -87,13 +87,13 @@ fn start(endpoint: &Endpoint, bytes: &[u8]) -> io::Result<(OwnedFd, Option<usize
         Err(Errno::INPROGRESS | Errno::INTR) => {}
         Err(errno) => return Err(errno),
     }
-    if bytes.is_empty() || !endpoint.near.load(Relaxed) {
+    if bytes.is_empty() || !endpoint.seems_near() {
         return Ok((fd, None));
     }
     match send(&fd, bytes, SendFlags::NOSIGNAL) {
         Ok(sent) => Ok((fd, Some(sent))),
         Err(Errno::AGAIN | Errno::INTR) => {
-            endpoint.near.store(false, Relaxed);
+            endpoint.is_not_near();
             Ok((fd, None))
         }
         Err(errno) => Err(errno),
@@ -198,6 +198,10 @@ impl Connecting {
         }
         *place = Some(Attempt { fd, endpoint, begun_ms: ctx.now_ms });
         Progress::UnderWay
+    }
+
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.under_way().map(|attempt| &attempt.fd)
     }
 
     fn under_way(&self) -> impl Iterator<Item = &Attempt> {

@@ -109,12 +109,16 @@ impl Connection {
 
     pub(crate) fn on_client(&mut self, key: Key, flags: EventFlags, ctx: &mut Context) -> Fate {
         note(&mut self.client, flags);
-        match self.stage {
+        match &self.stage {
             Stage::Opening(_) => self.read_opening(key, ctx),
-            Stage::Connecting(_) if flags.contains(EventFlags::ERR) => Fate::Gone(End::ClientLeft),
+            Stage::Connecting(connecting) if flags.contains(EventFlags::ERR) => {
+                // An endpoint may have answered already, and then learns of it as of any other failure.
+                connecting.sockets().for_each(reset);
+                Fate::Gone(End::ClientLeft)
+            }
             Stage::Connecting(_) => Fate::Stay,
             Stage::Carrying => self.carry_after(key, flags, Which::Client, ctx),
-            Stage::Parting(end) => self.part(end, ctx),
+            Stage::Parting(end) => self.part(*end, ctx),
         }
     }
 
@@ -361,7 +365,7 @@ impl Connection {
 
     /// The client learns of it as it would without us: by a reset.
     fn unreachable(&self, end: End) -> Fate {
-        reset(&self.client);
+        reset(&self.client.fd);
         Fate::Gone(end)
     }
 
@@ -439,12 +443,12 @@ impl Connection {
         match which {
             Which::Client => {
                 self.up.salvage(&mut self.client, upstream, &mut ctx.tools);
-                reset(upstream);
+                reset(&upstream.fd);
                 Fate::Gone(End::ClientReset)
             }
             Which::Upstream => {
                 self.down.salvage(upstream, &mut self.client, &mut ctx.tools);
-                reset(&self.client);
+                reset(&self.client.fd);
                 Fate::Gone(End::UpstreamReset)
             }
         }
@@ -543,9 +547,9 @@ fn note(side: &mut Side, flags: EventFlags) {
 }
 
 /// Makes the coming close a reset.
-fn reset(side: &Side) {
+fn reset(socket: &OwnedFd) {
     // Fails only on a socket that is gone already.
-    let _ = sockopt::set_socket_linger(&side.fd, Some(Duration::ZERO));
+    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
 fn keep_alive(side: &Side) {

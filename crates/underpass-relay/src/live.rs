@@ -10,6 +10,8 @@ use underpass_tables::{Balance, Listener, RelayTable, Route, Transport};
 
 use crate::stats::{ListenerStats, RouteStats};
 
+/// An endpoint that was not near is taken for far for so many connections: on a busy machine, near ones are late now and then.
+const FAR_FOR: u32 = 100;
 /// After so many failures in a row an endpoint is left out for a while.
 const EJECT_AFTER: u32 = 5;
 /// For how long, times how often it was left out already.
@@ -54,8 +56,8 @@ pub struct Endpoint {
     pub passes_checks: AtomicBool,
     /// Whether a check has been made at all.
     pub checked: AtomicBool,
-    /// Whether it has, so far, answered before we could ask: it is on the same machine.
-    pub(crate) near: AtomicBool,
+    /// For how many more connections it is not expected to have answered before we can ask.
+    far: AtomicU32,
     failures_in_row: AtomicU32,
     ejections: AtomicU32,
     ejected_until_ms: AtomicU64,
@@ -165,7 +167,7 @@ impl Endpoint {
             connect_failures: AtomicU64::new(0),
             passes_checks: AtomicBool::new(true),
             checked: AtomicBool::new(false),
-            near: AtomicBool::new(true),
+            far: AtomicU32::new(0),
             failures_in_row: AtomicU32::new(0),
             ejections: AtomicU32::new(0),
             ejected_until_ms: AtomicU64::new(0),
@@ -178,6 +180,21 @@ impl Endpoint {
 
     pub fn ejected(&self, now_ms: u64) -> bool {
         self.ejected_until_ms.load(Relaxed) > now_ms
+    }
+
+    /// Whether it may be on this machine, so that a connection is made by the time that it was asked for.
+    pub(crate) fn seems_near(&self) -> bool {
+        match self.far.load(Relaxed) {
+            0 => true,
+            far => {
+                self.far.store(far - 1, Relaxed);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn is_not_near(&self) {
+        self.far.store(FAR_FOR, Relaxed);
     }
 
     pub(crate) fn connected(&self) {

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use underpass_relay::End;
 use underpass_tables::Balance;
 
-use crate::rig::{Rig, accept, echo_server, hello, is_reset, listener, nobody, read_exactly, route, table, wait_until};
+use crate::rig::{
+    PATIENCE, Rig, accept, echo_server, hello, is_reset, listener, nobody, plain_table, read_exactly, reset, route,
+    table, wait_until,
+};
 
 #[test]
 fn a_dead_endpoint_is_passed_over() {
@@ -99,4 +102,24 @@ fn a_route_takes_no_more_than_it_may() {
     let mut third = rig.connect();
     third.write_all(&hello("a.example.com")).unwrap();
     rig.wait_for(End::RouteFull, 1);
+}
+
+/// Whenever it comes: before the endpoint was dialled, while it is, or after.
+#[test]
+fn a_client_that_resets_at_once_never_looks_like_one_that_ended() {
+    let (server, address) = listener();
+    server.set_nonblocking(true).unwrap();
+    let rig = Rig::start(plain_table(address));
+    for count in 1..=50 {
+        let client = rig.connect();
+        (&client).write_all(b"x").unwrap();
+        reset(client);
+        let stats = || rig.relay.live().listeners[0].stats.total.load(Relaxed);
+        wait_until(|| stats() == count && rig.relay.connections() == 0, "the connection is over");
+        if let Ok((mut upstream, _)) = server.accept() {
+            upstream.set_nonblocking(false).unwrap();
+            upstream.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert!(is_reset(&mut upstream), "an end that was none");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod ending;
 mod explain;
+mod fidelity;
 mod files;
 mod routing;
 mod site;
