@@ -117,7 +117,7 @@ impl Connection {
                 Fate::Gone(End::ClientLeft)
             }
             Stage::Connecting(_) => Fate::Stay,
-            Stage::Carrying => self.carry_after(key, flags, Which::Client, ctx),
+            Stage::Carrying => self.carry_after(key, Which::Client, ctx),
             Stage::Parting(end) => self.part(*end, ctx),
         }
     }
@@ -129,7 +129,7 @@ impl Connection {
                 if let Some(upstream) = &mut self.upstream {
                     note(upstream, flags);
                 }
-                self.carry_after(key, flags, Which::Upstream, ctx)
+                self.carry_after(key, Which::Upstream, ctx)
             }
             Stage::Opening(_) | Stage::Parting(_) => Fate::Stay,
         }
@@ -392,12 +392,13 @@ impl Connection {
         Fate::Stay
     }
 
-    fn carry_after(&mut self, key: Key, flags: EventFlags, which: Which, ctx: &mut Context) -> Fate {
+    fn carry_after(&mut self, key: Key, which: Which, ctx: &mut Context) -> Fate {
         let fate = self.carry(key, ctx);
-        if fate == Fate::Stay && flags.contains(EventFlags::ERR) && self.has_failed(which) {
-            return self.broken(which, ctx);
-        }
-        fate
+        let failed = match which {
+            Which::Client => self.client.failed,
+            Which::Upstream => self.upstream.as_ref().is_some_and(|upstream| upstream.failed),
+        };
+        if fate == Fate::Stay && failed { self.broken(which, ctx) } else { fate }
     }
 
     /// Moves what can be moved, in both directions.
@@ -452,14 +453,6 @@ impl Connection {
                 Fate::Gone(End::UpstreamReset)
             }
         }
-    }
-
-    fn has_failed(&self, which: Which) -> bool {
-        let side = match which {
-            Which::Client => Some(&self.client),
-            Which::Upstream => self.upstream.as_ref(),
-        };
-        side.is_some_and(|side| !matches!(sockopt::socket_error(&side.fd), Ok(Ok(()))))
     }
 
     fn carrying_deadline(&mut self, key: Key, ctx: &mut Context) -> Fate {
@@ -540,7 +533,8 @@ enum Which {
 
 /// Takes in what an event said.
 fn note(side: &mut Side, flags: EventFlags) {
-    side.failed |= flags.contains(EventFlags::ERR);
+    // When both streams have ended, the kernel says that it hung up too; before, only after a reset.
+    side.failed |= flags.contains(EventFlags::ERR) || (flags.contains(EventFlags::HUP) && !side.shut);
     side.ending |= flags.contains(EventFlags::RDHUP);
     side.readable |= flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
     side.writable |= flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR);

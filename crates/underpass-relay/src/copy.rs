@@ -50,8 +50,10 @@ pub(crate) struct Side {
     pub(crate) writable: bool,
     /// The peer has ended its stream: what is there to be read is the last of it.
     pub(crate) ending: bool,
-    /// There is an error to be read, after everything else.
+    /// The connection is broken; the error itself may have been told to a write already.
     pub(crate) failed: bool,
+    /// We have ended our stream to it.
+    pub(crate) shut: bool,
     /// Whether the kernel was asked to tell when it can be written to again.
     pub(crate) room_announced: bool,
 }
@@ -59,7 +61,7 @@ pub(crate) struct Side {
 impl Side {
     /// A connected socket: writing may be tried, reading after an event.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd, readable: false, writable: true, ending: false, failed: false, room_announced: false }
+        Self { fd, readable: false, writable: true, ending: false, failed: false, shut: false, room_announced: false }
     }
 }
 
@@ -67,6 +69,16 @@ impl Side {
     /// After a read that returned less than asked for: whether there is an end or an error still to be read.
     pub(crate) fn may_have_more(&self) -> bool {
         self.ending || self.failed
+    }
+
+    /// A read has returned nothing. After a failure whose error a write was told, it does so too: so the end is believed only when its
+    /// event has come, which cannot fail to.
+    fn ended(&mut self) -> Result<bool, Broken> {
+        if self.failed {
+            return Err(Broken::Sender(Errno::CONNRESET));
+        }
+        self.readable = self.ending;
+        Ok(self.ending)
     }
 }
 
@@ -230,10 +242,7 @@ impl Direction {
             "somebody else holds the buffer, and nothing read would look like the end"
         );
         let read = match recv(&from.fd, &mut *tools.scratch, RecvFlags::empty()) {
-            Ok((0, _)) => {
-                self.end = End::Read;
-                return Ok(());
-            }
+            Ok((0, _)) => return self.read_nothing(from),
             Ok((read, _)) => read,
             Err(errno) => return not_read(from, errno),
         };
@@ -264,7 +273,7 @@ impl Direction {
     fn fill_pipe(&mut self, from: &mut Side) -> Result<(), Broken> {
         let Held::Pipe { pipe, full, small } = &mut self.held else { return Ok(()) };
         match pipe.fill_from(&from.fd, MOVE_BYTES) {
-            Ok(0) => self.end = End::Read,
+            Ok(0) => self.read_nothing(from)?,
             Ok(moved) => {
                 self.bytes += moved as u64;
                 *full = moved;
@@ -275,9 +284,17 @@ impl Direction {
         Ok(())
     }
 
+    fn read_nothing(&mut self, from: &mut Side) -> Result<(), Broken> {
+        if from.ended()? {
+            self.end = End::Read;
+        }
+        Ok(())
+    }
+
     fn pass_end(&mut self, to: &mut Side, tools: &mut Tools) -> Result<Pumped, Broken> {
         self.rest(&mut tools.pipes);
         self.end = End::Passed;
+        to.shut = true;
         match shutdown(&to.fd, Shutdown::Write) {
             // Not connected any more: its own event tells.
             Ok(()) | Err(Errno::NOTCONN) => Ok(Pumped::Finished),
