@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -13,13 +14,13 @@ const BOOTSTRAP: &str = "envoy.json";
 const LISTENERS: &str = "listeners.json";
 const CLUSTERS: &str = "clusters.json";
 
-pub(super) fn write(place: &Place, routing: &Routing) {
+pub(super) fn write(place: &Place, routing: &Routing) -> Instant {
     let clusters: Vec<Value> = routing.routes().map(cluster).collect();
     let listeners: Vec<Value> = routing.ports.iter().map(|port| listener(place, port)).collect();
     place.put(BOOTSTRAP, &bootstrap(place).to_string());
     // First where connections may go, then which of them go there.
     place.put(CLUSTERS, &resources("envoy.config.cluster.v3.Cluster", clusters).to_string());
-    place.put(LISTENERS, &resources("envoy.config.listener.v3.Listener", listeners).to_string());
+    place.put(LISTENERS, &resources("envoy.config.listener.v3.Listener", listeners).to_string())
 }
 
 pub(super) fn command(program: &Path, place: &Place) -> Command {

@@ -125,7 +125,8 @@ impl Proxy {
         numbers.into_iter().find(is_version).unwrap_or("of unknown version").to_owned()
     }
 
-    fn write(self, place: &Place, routing: &Routing) {
+    /// Writes its files; when the last of them was in place.
+    fn write(self, place: &Place, routing: &Routing) -> Instant {
         match self {
             Self::Underpass => underpass::write(place, routing),
             Self::Envoy => envoy::write(place, routing),
@@ -180,20 +181,20 @@ impl Running {
         SocketAddr::V4(SocketAddrV4::new(self.place.listen, port))
     }
 
-    /// Gives it another routing in the way that it offers for that, and does not wait. Says when its files were in place.
+    /// Gives it another routing in the way that it offers for that, and does not wait. Says when the proxy could know: when its files
+    /// were in place, or when it was told to read them.
     pub fn change(&self, routing: &Routing) -> Instant {
         self.wait_until_changeable();
-        self.proxy.write(&self.place, routing);
-        let written = Instant::now();
-        self.remind();
-        written
+        let written = self.proxy.write(&self.place, routing);
+        self.remind().unwrap_or(written)
     }
 
-    /// Tells it once more to read its files.
-    pub fn remind(&self) {
-        if let Some(signal) = self.proxy.reload_signal() {
-            self.processes.iter().for_each(|process| process.signal(signal));
-        }
+    /// Tells it to read its files again, if it wants to be told; when that was.
+    pub fn remind(&self) -> Option<Instant> {
+        let signal = self.proxy.reload_signal()?;
+        let told = Instant::now();
+        self.processes.iter().for_each(|process| process.signal(signal));
+        Some(told)
     }
 
     /// What all its processes have used until now, and what they hold.
@@ -254,11 +255,12 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// Replaces a file at once, so that nobody reads half of it.
-    fn put(&self, name: &str, text: &str) {
+    /// Replaces a file at once, so that nobody reads half of it. Says when it was there.
+    fn put(&self, name: &str, text: &str) -> Instant {
         let (new, path) = (self.path(&format!("{name}.new")), self.path(name));
         let done = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
         done.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        Instant::now()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use super::routing::{Kind, Port, Route, Routing};
 use super::{HELLO_DEADLINE, Place, WORKERS};
@@ -10,7 +11,7 @@ use super::{HELLO_DEADLINE, Place, WORKERS};
 const FILE: &str = "nginx.conf";
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-pub(super) fn write(place: &Place, routing: &Routing) {
+pub(super) fn write(place: &Place, routing: &Routing) -> Instant {
     let longest = routing.routes().count().max(64) * 8;
     let mut text = format!(
         "daemon off;\nuser root;\npid {pid};\nerror_log stderr error;\nworker_processes {WORKERS};\nworker_rlimit_nofile 20000;\n\
@@ -25,7 +26,7 @@ pub(super) fn write(place: &Place, routing: &Routing) {
         server(&mut text, place, port);
     }
     text.push_str("}\n");
-    place.put(FILE, &text);
+    place.put(FILE, &text)
 }
 
 pub(super) fn command(program: &Path, place: &Place) -> Command {

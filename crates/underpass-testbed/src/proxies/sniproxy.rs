@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use super::routing::{Port, Routing};
 use super::{Place, WORKERS};
 
-pub(super) fn write(place: &Place, routing: &Routing) {
-    for worker in 0..WORKERS {
+pub(super) fn write(place: &Place, routing: &Routing) -> Instant {
+    let write_for = |worker| {
         let pid = place.path(&format!("sniproxy-{worker}.pid"));
         let log = place.path(&format!("sniproxy-{worker}.log"));
         let mut text = format!(
@@ -17,8 +18,9 @@ pub(super) fn write(place: &Place, routing: &Routing) {
             log.display()
         );
         routing.ports.iter().for_each(|port| listener(&mut text, place, port));
-        place.put(&file(worker), &text);
-    }
+        place.put(&file(worker), &text)
+    };
+    (0..WORKERS).map(write_for).max().expect("there are workers")
 }
 
 pub(super) fn commands(program: &Path, place: &Place) -> Vec<Command> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -13,11 +14,11 @@ const NAMESPACE: &str = "default";
 /// Labels of the counters.
 const REFUSALS: [&str; 5] = ["unknown_name", "no_name", "not_tls", "invalid_hello", "hello_timeout"];
 
-pub(super) fn write(place: &Place, routing: &Routing) {
+pub(super) fn write(place: &Place, routing: &Routing) -> Instant {
     let mut documents = vec![server(place, routing)];
     documents.extend(routing.routes().flat_map(targets));
     let text: Vec<String> = documents.iter().map(Value::to_string).collect();
-    place.put(FILE, &text.join("\n---\n"));
+    place.put(FILE, &text.join("\n---\n"))
 }
 
 pub(super) fn command(program: &Path, place: &Place) -> Command {
