@@ -108,7 +108,7 @@ pub fn run(proxy: Proxy, program: &Path, settings: Settings, only: &str) -> Vec<
     let mut verdicts = at_once(first);
     verdicts.extend(last.into_iter().map(judge));
     verdicts.extend(missing.into_iter().map(|case| (case, Verdict::NotOffered(case.not_offered(proxy).unwrap_or("")))));
-    let place = |wanted: &Case| cases().position(|case| std::ptr::eq(case, wanted));
+    let place = |wanted: &Case| cases().position(|case| case.name == wanted.name);
     verdicts.sort_by_key(|(case, _)| place(case));
     verdicts
 }
