@@ -12,6 +12,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long nothing has to come, when nothing may come.
 pub(super) const SILENCE: Duration = Duration::from_millis(250);
 
+/// More than all buffers of four sockets and a proxy together.
+const NEVER_TAKEN: usize = 128 << 20;
+
 pub(super) struct Conn {
     stream: TcpStream,
     /// For messages.
@@ -72,6 +75,22 @@ impl Conn {
             pause(Duration::from_millis(1));
         }
         Ok(())
+    }
+
+    /// Sends until nothing more is taken; how much was.
+    pub(super) fn fill(&self) -> Outcome<usize> {
+        let chunk = vec![b'x'; 64 << 10];
+        let mut stream = &self.stream;
+        let _ = stream.set_write_timeout(Some(SILENCE));
+        let mut taken = 0;
+        while let Ok(count) = stream.write(&chunk) {
+            taken += count;
+            if taken > NEVER_TAKEN {
+                return Err(format!("{} got rid of {taken} bytes that nobody reads", self.who));
+            }
+        }
+        let _ = stream.set_write_timeout(Some(PATIENCE));
+        Ok(taken)
     }
 
     /// So many bytes.

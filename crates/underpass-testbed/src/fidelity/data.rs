@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Case;
-use super::conn::{Conn, Outcome, PATIENCE, noise, pause};
+use super::conn::{Conn, Outcome, noise, pause};
 use super::lane::{Lane, Setup};
 use crate::proxies::HELLO_DEADLINE;
 
@@ -12,9 +12,6 @@ const TEN_MB: usize = 10 << 20;
 const GRACE: Duration = Duration::from_secs(5);
 /// What a proxy may put aside for a reader that does not read, besides the kernel's own buffers.
 const BUFFERED_KIB: u64 = 4 << 10;
-
-/// More than all buffers of four sockets and a proxy together.
-const NEVER_TAKEN: usize = 128 << 20;
 
 pub(super) const CASES: &[Case] = &[
     Case::new("data: dribble", "a byte there and a byte back, 500 times, none is held back", Setup::Named, dribble),
@@ -110,33 +107,16 @@ fn neighbours(lane: &Lane<'_>) -> Outcome {
     // More than there are workers, so that each of them has some.
     let stalled: Vec<(Conn, Conn)> = (0..8).map(|_| lane.open()).collect::<Outcome<_>>()?;
     for (_, backend) in &stalled {
-        fill(backend)?;
+        backend.fill()?;
     }
     (0..20).try_for_each(|_| lane.still_works())
-}
-
-/// Sends until nothing more is taken; how much was.
-fn fill(sender: &Conn) -> Outcome<usize> {
-    use std::io::Write;
-    let chunk = vec![b'x'; 64 << 10];
-    let mut stream = sender.stream();
-    let _ = stream.set_write_timeout(Some(Duration::from_millis(300)));
-    let mut taken = 0;
-    while let Ok(count) = stream.write(&chunk) {
-        taken += count;
-        if taken > NEVER_TAKEN {
-            return Err(format!("a sender whose reader stopped got rid of {taken} bytes"));
-        }
-    }
-    let _ = stream.set_write_timeout(Some(PATIENCE));
-    Ok(taken)
 }
 
 fn backpressure(lane: &Lane<'_>) -> Outcome {
     const READERS: u64 = 8;
     let before = lane.running.usage().resident_kib;
     let pairs: Vec<(Conn, Conn)> = (0..READERS).map(|_| lane.open()).collect::<Outcome<_>>()?;
-    let taken: Vec<usize> = pairs.iter().map(|(_, backend)| fill(backend)).collect::<Outcome<_>>()?;
+    let taken: Vec<usize> = pairs.iter().map(|(_, backend)| backend.fill()).collect::<Outcome<_>>()?;
     let grown = lane.running.usage().resident_kib.saturating_sub(before);
     if grown > READERS * BUFFERED_KIB {
         return Err(format!("{READERS} readers that stopped cost {grown} KiB"));

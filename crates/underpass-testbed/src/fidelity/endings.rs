@@ -198,16 +198,12 @@ fn resets_at_once(lane: &Lane<'_>) -> Outcome {
 
 fn reset_amid_bulk(lane: &Lane<'_>) -> Outcome {
     let (mut client, mut backend) = lane.open()?;
-    let mut writer = backend.twin()?;
-    let sending = std::thread::spawn(move || (0..1000).find_map(|_| writer.send(&[b'x'; 64 << 10]).err()));
-    client.receive(1 << 20)?;
+    // Nobody sends when the reset comes: a failed send would take the news away from the one who reads.
+    backend.fill()?;
+    client.receive(64 << 10)?;
+    backend.fill()?;
     client.reset()?;
-    let seen = backend.expect_reset();
-    // A reset is told once: when the write was first to be told, the read finds nothing but an end.
-    match sending.join() {
-        Ok(Some(error)) if error.ends_with(&std::io::ErrorKind::ConnectionReset.to_string()) => Ok(()),
-        _ => seen,
-    }
+    backend.expect_reset()
 }
 
 /// Tries a race again and again; a few failures are enough to know.

@@ -16,7 +16,7 @@ pub(super) const OTHER: &str = "other.example.test";
 /// All names below this one have a backend; it itself has none.
 pub(super) const PARENT: &str = "apps.example.test";
 
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// How the port of a case is routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
