@@ -15,6 +15,7 @@ use crate::connect::{Connecting, Dialled, Progress, Tried, dial};
 use crate::context::Context;
 use crate::copy::{Broken, Direction, Pumped, Side, write};
 use crate::inspect::{Finding, Found, MAX_OPENING, Start, UNRECOGNIZED_NAME, examine};
+use crate::outbox::{Sender, Which};
 use crate::proxy_header;
 use crate::record::{Carried, End, Record};
 use crate::slab::Key;
@@ -401,17 +402,44 @@ impl Connection {
         if fate == Fate::Stay && failed { self.broken(which, ctx) } else { fate }
     }
 
+    /// Whether the worker's outbox has something of this connection.
+    pub(crate) fn is_posted(&self) -> bool {
+        self.up.is_posted() || self.down.is_posted()
+    }
+
+    /// What one side had sent was passed on, but for the rest.
+    pub(crate) fn sent(&mut self, sender: Sender, sent: Result<usize, Errno>, rest: &[u8], ctx: &mut Context) -> Fate {
+        let Some(upstream) = &mut self.upstream else { return Fate::Stay };
+        let (direction, from, to, receiver) = match sender.side {
+            Which::Client => (&mut self.up, &self.client, upstream, Which::Upstream),
+            Which::Upstream => (&mut self.down, &*upstream, &mut self.client, Which::Client),
+        };
+        match direction.sent(to, sent, rest) {
+            Err(_) => self.broken(receiver, ctx),
+            Ok(()) if direction.is_at_rest(from) => Fate::Stay,
+            Ok(()) => self.carry(sender.key, ctx),
+        }
+    }
+
     /// Moves what can be moved, in both directions.
     fn carry(&mut self, key: Key, ctx: &mut Context) -> Fate {
         let Some(upstream) = &mut self.upstream else { return Fate::Stay };
         let before = (self.up.bytes, self.down.bytes);
         let piped = self.up.has_pipe() || self.down.has_pipe();
-        let up = match self.up.pump(&mut self.client, upstream, self.down.finished(), &mut ctx.tools) {
-            Ok(pumped) => pumped,
-            Err(Broken::Sender(_)) => return self.broken(Which::Client, ctx),
-            Err(Broken::Receiver(_)) => return self.broken(Which::Upstream, ctx),
-        };
-        let down = match self.down.pump(upstream, &mut self.client, up == Pumped::Finished, &mut ctx.tools) {
+        let from = |side| Sender { key, side };
+        let up =
+            match self.up.pump(&mut self.client, upstream, self.down.finished(), from(Which::Client), &mut ctx.tools) {
+                Ok(pumped) => pumped,
+                Err(Broken::Sender(_)) => return self.broken(Which::Client, ctx),
+                Err(Broken::Receiver(_)) => return self.broken(Which::Upstream, ctx),
+            };
+        let down = match self.down.pump(
+            upstream,
+            &mut self.client,
+            up == Pumped::Finished,
+            from(Which::Upstream),
+            &mut ctx.tools,
+        ) {
             Ok(pumped) => pumped,
             Err(Broken::Sender(_)) => return self.broken(Which::Upstream, ctx),
             Err(Broken::Receiver(_)) => return self.broken(Which::Client, ctx),
@@ -523,12 +551,6 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
-    Client,
-    Upstream,
 }
 
 /// Takes in what an event said.

@@ -1,7 +1,7 @@
 //! Bytes from one socket to the other, in one direction. Two of these make a connection.
 //!
-//! Small messages are read into the worker's one buffer and written at once: two system calls, no delay, and nothing is kept for a
-//! connection that is idle. When a read fills that buffer there is bulk, and the direction borrows a pipe: from then on the kernel moves
+//! Small messages are read into the worker's one buffer and written at once, or together with those of other connections (outbox): no
+//! delay, and nothing is kept for a connection that is idle. When a read fills that buffer there is bulk, and the direction borrows a pipe: from then on the kernel moves
 //! whole network buffers (splice), until a move is small again. What the receiver does not take is held, and nothing more is read until
 //! it is gone: that is the backpressure.
 //!
@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
+use crate::outbox::{LARGEST, Outbox, Sender};
 use crate::pipes::{Pipe, Pipes};
 
 /// The worker's buffer for reads. A read that fills it means bulk.
@@ -27,11 +28,23 @@ const TURN_BYTES: usize = 1024 * 1024;
 pub(crate) struct Tools {
     pub(crate) scratch: Box<[u8]>,
     pub(crate) pipes: Pipes,
+    pub(crate) outbox: Option<Outbox>,
 }
 
 impl Tools {
-    pub(crate) fn new() -> Self {
-        Self { scratch: vec![0; SCRATCH_BYTES].into(), pipes: Pipes::default() }
+    pub(crate) fn new(outbox: Option<Outbox>) -> Self {
+        Self { scratch: vec![0; SCRATCH_BYTES].into(), pipes: Pipes::default(), outbox }
+    }
+
+    /// Whether the round that begins may bring more than one message.
+    pub(crate) fn expect_many(&mut self, many: bool) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.open = many;
+        }
+    }
+
+    fn may_post(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.open && !outbox.is_full())
     }
 
     /// After a defect the buffer may be gone with whoever had taken it.
@@ -96,6 +109,8 @@ pub(crate) struct Direction {
 enum Held {
     #[default]
     Nothing,
+    /// It lies in the worker's outbox.
+    Posted,
     Bytes {
         buffer: Box<[u8]>,
         written: usize,
@@ -141,6 +156,29 @@ impl Direction {
         self.held = Held::Bytes { buffer: bytes.into(), written: 0 };
     }
 
+    pub(crate) fn is_posted(&self) -> bool {
+        matches!(self.held, Held::Posted)
+    }
+
+    /// What was posted has been sent, but for the rest.
+    pub(crate) fn sent(&mut self, to: &mut Side, sent: Result<usize, Errno>, rest: &[u8]) -> Result<(), Broken> {
+        match sent {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => to.writable = false,
+            Err(errno) => return Err(Broken::Receiver(errno)),
+        }
+        self.held = Held::Nothing;
+        if !rest.is_empty() {
+            self.hold(rest);
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to do before the next event.
+    pub(crate) fn is_at_rest(&self, from: &Side) -> bool {
+        matches!(self.held, Held::Nothing) && self.end == End::Open && !from.readable
+    }
+
     pub(crate) fn has_pipe(&self) -> bool {
         matches!(self.held, Held::Pipe { .. })
     }
@@ -152,9 +190,10 @@ impl Direction {
         from: &mut Side,
         to: &mut Side,
         last: bool,
+        sender: Sender,
         tools: &mut Tools,
     ) -> Result<Pumped, Broken> {
-        match self.advance(from, to, tools)? {
+        match self.advance(from, to, Some(sender), tools)? {
             Pumped::Finished if self.end == End::Read && !last => self.pass_end(to, tools),
             pumped => Ok(pumped),
         }
@@ -166,10 +205,17 @@ impl Direction {
 
     /// The sender has failed. What it had sent before still goes out, as far as it is taken at once; its end is no end.
     pub(crate) fn salvage(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) {
-        while self.advance(from, to, tools) == Ok(Pumped::Again) {}
+        while self.advance(from, to, None, tools) == Ok(Pumped::Again) {}
     }
 
-    fn advance(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<Pumped, Broken> {
+    /// Messages may be posted when the sender is told.
+    fn advance(
+        &mut self,
+        from: &mut Side,
+        to: &mut Side,
+        sender: Option<Sender>,
+        tools: &mut Tools,
+    ) -> Result<Pumped, Broken> {
         let turn = self.bytes + TURN_BYTES as u64;
         loop {
             if !self.flush(to)? {
@@ -187,7 +233,11 @@ impl Direction {
             match self.held {
                 Held::Pipe { small: false, .. } => self.fill_pipe(from)?,
                 Held::Pipe { small: true, .. } => self.rest(&mut tools.pipes),
-                _ => self.read_and_write(from, to, tools)?,
+                // Before an end everything goes out at once: what follows may be a close.
+                _ => match sender.filter(|_| tools.may_post() && !from.may_have_more()) {
+                    Some(sender) => self.read_and_post(from, to, sender, tools)?,
+                    None => self.read_and_write(from, to, tools)?,
+                },
             }
         }
     }
@@ -205,7 +255,7 @@ impl Direction {
         match self.held {
             Held::Pipe { pipe, full: 0, .. } => pipes.give_back(pipe),
             Held::Pipe { pipe, .. } => pipes.discard(pipe),
-            Held::Nothing | Held::Bytes { .. } => {}
+            Held::Nothing | Held::Posted | Held::Bytes { .. } => {}
         }
     }
 
@@ -214,6 +264,7 @@ impl Direction {
         loop {
             let (result, left) = match &mut self.held {
                 Held::Nothing | Held::Pipe { full: 0, .. } => return Ok(true),
+                Held::Posted => return Ok(false),
                 _ if !to.writable => return Ok(false),
                 Held::Bytes { buffer, written } => (write(to, &buffer[*written..]), buffer.len() - *written),
                 Held::Pipe { pipe, full, .. } => (pipe.drain_to(&to.fd, *full), *full),
@@ -232,7 +283,7 @@ impl Direction {
             Held::Bytes { .. } if moved == left => self.held = Held::Nothing,
             Held::Bytes { written, .. } => *written += moved,
             Held::Pipe { full, .. } => *full -= moved,
-            Held::Nothing => {}
+            Held::Nothing | Held::Posted => {}
         }
     }
 
@@ -241,13 +292,39 @@ impl Direction {
             !tools.scratch.is_empty(),
             "somebody else holds the buffer, and nothing read would look like the end"
         );
-        let read = match recv(&from.fd, &mut *tools.scratch, RecvFlags::empty()) {
-            Ok((0, _)) => return self.read_nothing(from),
+        let Some(read) = self.read(from, &mut tools.scratch)? else { return Ok(()) };
+        self.write_read(to, &tools.scratch[..read], &mut tools.pipes)
+    }
+
+    /// As above, but a small message is sent together with others.
+    fn read_and_post(
+        &mut self,
+        from: &mut Side,
+        to: &mut Side,
+        sender: Sender,
+        tools: &mut Tools,
+    ) -> Result<(), Broken> {
+        let Tools { outbox: Some(outbox), pipes, .. } = tools else { return Ok(()) };
+        match self.read(from, outbox.room())? {
+            Some(read) if read <= LARGEST => {
+                outbox.post(sender, &to.fd, read);
+                self.held = Held::Posted;
+                Ok(())
+            }
+            Some(read) => self.write_read(to, &outbox.room()[..read], pipes),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads once; None when there was nothing.
+    fn read(&mut self, from: &mut Side, buffer: &mut [u8]) -> Result<Option<usize>, Broken> {
+        let read = match recv(&from.fd, &mut *buffer, RecvFlags::empty()) {
+            Ok((0, _)) => return self.read_nothing(from).map(|()| None),
             Ok((read, _)) => read,
-            Err(errno) => return not_read(from, errno),
+            Err(errno) => return not_read(from, errno).map(|()| None),
         };
         self.bytes += read as u64;
-        let bulk = read == tools.scratch.len();
+        let bulk = read == buffer.len();
         if !bulk && !from.may_have_more() {
             // Less than asked for: the socket is empty, and the next byte will be announced.
             from.readable = false;
@@ -255,15 +332,21 @@ impl Direction {
             // Less than asked for, and nothing can follow: the end is known without reading it.
             self.end = End::Read;
         }
-        let bytes = &tools.scratch[..read];
+        Ok(Some(read))
+    }
+
+    /// Writes what was just read, and holds what is left of it.
+    fn write_read(&mut self, to: &mut Side, bytes: &[u8], pipes: &mut Pipes) -> Result<(), Broken> {
         let written = match write(to, bytes) {
             Ok(written) => written,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => return Err(Broken::Receiver(errno)),
         };
-        if written < read {
-            self.held = Held::Bytes { buffer: bytes[written..].into(), written: 0 };
-        } else if bulk && let Some(pipe) = tools.pipes.lend() {
+        if written < bytes.len() {
+            self.hold(&bytes[written..]);
+        } else if bytes.len() == SCRATCH_BYTES
+            && let Some(pipe) = pipes.lend()
+        {
             self.held = Held::Pipe { pipe, full: 0, small: false };
         }
         Ok(())

@@ -18,6 +18,7 @@ mod health;
 mod inspect;
 mod listen;
 mod live;
+mod outbox;
 mod pipes;
 mod proxy_header;
 mod rate;

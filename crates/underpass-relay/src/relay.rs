@@ -16,6 +16,7 @@ use underpass_tables::{Listener, Reject, RelayTable, Transport};
 use crate::context::Shared;
 use crate::listen::{BindError, joined, listeners};
 use crate::live::Live;
+use crate::outbox::Outbox;
 use crate::worker::{Mailbox, Order, Worker};
 
 /// How long workers may take to take a table.
@@ -30,6 +31,14 @@ pub struct Settings {
     pub access_log: Option<Box<dyn Write + Send>>,
     /// Sockets of a predecessor, used for listeners at the same address.
     pub inherited: Vec<Socket>,
+    /// Whether small messages may be sent together by io_uring, where the kernel allows it.
+    pub io_uring: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { workers: 1, access_log: None, inherited: Vec::new(), io_uring: true }
+    }
 }
 
 /// A socket that listens: what a predecessor hands to its successor.
@@ -79,7 +88,7 @@ impl Relay {
         let mut mailboxes = Vec::new();
         for number in 0..settings.workers.max(1) {
             let mailbox = Arc::new(Mailbox::new().map_err(|errno| RelayError::Worker(errno.into()))?);
-            threads.push(start_worker(number, &shared, &live, &mailbox, log.clone())?);
+            threads.push(start_worker(number, &shared, &live, &mailbox, log.clone(), settings.io_uring)?);
             mailboxes.push(mailbox);
         }
         let sockets = Mutex::new(Sockets { inherited: settings.inherited, open: Vec::new() });
@@ -199,8 +208,10 @@ fn start_worker(
     live: &Arc<Live>,
     mailbox: &Arc<Mailbox>,
     log: Option<SyncSender<String>>,
+    io_uring: bool,
 ) -> Result<JoinHandle<()>, RelayError> {
-    let worker = Worker::new(shared.clone(), live.clone(), mailbox.clone(), log);
+    let outbox = if io_uring { Outbox::new() } else { None };
+    let worker = Worker::new(shared.clone(), live.clone(), mailbox.clone(), log, outbox);
     let worker = worker.map_err(|errno: io::Errno| RelayError::Worker(errno.into()))?;
     std::thread::Builder::new().name(format!("relay-{number}")).spawn(|| worker.run()).map_err(RelayError::Worker)
 }

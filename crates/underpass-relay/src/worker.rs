@@ -19,6 +19,7 @@ use crate::context::{Context, Shared};
 use crate::copy::Tools;
 use crate::flow::Flows;
 use crate::live::{Live, LiveListener};
+use crate::outbox::Outbox;
 use crate::record::{Carried, End, Record};
 use crate::slab::{Key, Slab};
 use crate::token::Token;
@@ -87,6 +88,7 @@ impl Worker {
         live: Arc<Live>,
         mailbox: Arc<Mailbox>,
         log: Option<SyncSender<String>>,
+        outbox: Option<Outbox>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &mailbox.bell, Token::Fixed(MAILBOX).data(), epoll::EventFlags::IN)?;
@@ -96,7 +98,7 @@ impl Worker {
             live,
             epoll,
             wheel: Wheel::new(),
-            tools: Tools::new(),
+            tools: Tools::new(outbox),
             hello: Vec::new(),
             log: log.as_ref().map(|_| String::new()),
             again: Vec::new(),
@@ -122,9 +124,14 @@ impl Worker {
         let mut expired = Vec::new();
         while !(self.draining && self.connections.len() == 0) {
             self.wait(&mut events);
+            self.ctx.tools.expect_many(events.len() > 1);
             for event in events.drain(..) {
+                if self.ctx.tools.outbox.as_ref().is_some_and(Outbox::is_full) {
+                    self.send_posted();
+                }
                 self.on_event(Token::from_data(event.data), event.flags);
             }
+            self.send_posted();
             self.ctx.wheel.expire(self.ctx.now_ms, &mut expired);
             for index in expired.drain(..) {
                 if let Some(key) = self.connections.key_at(index) {
@@ -171,6 +178,7 @@ impl Worker {
     }
 
     fn with(&mut self, key: Key, act: impl FnOnce(&mut Connection, &mut Context) -> Fate) {
+        self.settle(key);
         let Some(connection) = self.connections.get_mut(key) else { return };
         // A defect that one connection meets must not end the others.
         let fate = catch_unwind(AssertUnwindSafe(|| act(connection, &mut self.ctx))).unwrap_or_else(|_| {
@@ -182,7 +190,24 @@ impl Worker {
         }
     }
 
+    /// What a connection has posted goes out before anything else happens to it: it may be its end, and another one's descriptor then
+    /// has the same number.
+    fn settle(&mut self, key: Key) {
+        if self.connections.get_mut(key).is_some_and(|connection| connection.is_posted()) {
+            self.send_posted();
+        }
+    }
+
+    fn send_posted(&mut self) {
+        let Some(mut outbox) = self.ctx.tools.outbox.take_if(|outbox| !outbox.is_empty()) else { return };
+        let usable = outbox.send_all(|sender, sent, rest| {
+            self.with(sender.key, |connection, ctx| connection.sent(sender, sent, rest, ctx));
+        });
+        self.ctx.tools.outbox = usable.then_some(outbox);
+    }
+
     fn remove(&mut self, key: Key, end: End) {
+        self.settle(key);
         if let Some(connection) = self.connections.remove(key) {
             self.ctx.wheel.clear(key.index);
             connection.finish(end, &mut self.ctx);
@@ -337,6 +362,7 @@ impl Worker {
         for key in std::mem::take(&mut self.ctx.again) {
             self.with(key, |connection, ctx| connection.again(key, ctx));
         }
+        self.send_posted();
     }
 
     fn housekeep(&mut self) {

@@ -25,7 +25,7 @@ struct Served {
 impl Served {
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let settings = Settings { workers: 1, access_log: None, inherited: Vec::new() };
+        let settings = Settings::default();
         let relay = Arc::new(Relay::start(settings).unwrap());
         let state = AdminState::new(relay.clone());
         let admin = runtime.block_on(Admin::bind(([127, 0, 0, 1], 0).into())).unwrap();

@@ -30,7 +30,7 @@ struct Checked {
 
 impl Checked {
     fn start() -> Self {
-        let settings = Settings { workers: 1, access_log: None, inherited: Vec::new() };
+        let settings = Settings::default();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         Self { relay: Relay::start(settings).unwrap(), checks: HealthChecks::default(), runtime, generation: 0 }
     }

@@ -221,6 +221,9 @@ pub(crate) struct Proxy {
     /// How many threads carry the traffic [default: one per core]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
+    /// Send small messages one by one, as is done anyway where the kernel or a container engine forbids io_uring
+    #[arg(long)]
+    pub(crate) no_io_uring: bool,
     /// Where a line of JSON per connection goes: a file, - for stdout, or off
     #[arg(long, value_name = "PATH", default_value = "-")]
     pub(crate) access_log: PathBuf,

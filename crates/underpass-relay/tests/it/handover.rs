@@ -43,7 +43,7 @@ fn a_successor_takes_the_sockets_and_no_connection_is_refused() {
 
         let inherited = take(&path).unwrap().unwrap();
         let successor =
-            Relay::start(Settings { workers: 3, access_log: None, inherited: inherited.sockets.clone() }).unwrap();
+            Relay::start(Settings { workers: 3, inherited: inherited.sockets.clone(), ..Settings::default() }).unwrap();
         let mut same = table(vec![route("a", &[echo_server()])]);
         same.listeners[0].address = rig.address;
         assert_eq!(successor.apply(same).unwrap(), []);

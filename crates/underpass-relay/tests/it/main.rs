@@ -4,6 +4,7 @@
 
 mod carrying;
 mod connecting;
+mod crowds;
 mod datagrams;
 mod handover;
 mod opening;

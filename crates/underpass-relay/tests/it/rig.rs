@@ -19,7 +19,11 @@ pub(crate) struct Rig {
 impl Rig {
     /// Two workers and this table, in which the first listener's port may be 0.
     pub(crate) fn start(table: RelayTable) -> Self {
-        let relay = Relay::start(Settings { workers: 2, access_log: None, inherited: Vec::new() }).unwrap();
+        Self::start_with(Settings { workers: 2, ..Settings::default() }, table)
+    }
+
+    pub(crate) fn start_with(settings: Settings, table: RelayTable) -> Self {
+        let relay = Relay::start(settings).unwrap();
         assert_eq!(relay.apply(table).unwrap(), []);
         let address = relay.live().listeners[0].address;
         Self { relay, address }

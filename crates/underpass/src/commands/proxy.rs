@@ -89,7 +89,8 @@ impl Running {
             None => Admin::bind(args.admin).await,
         }
         .context("choose another with --admin")?;
-        let relay = Arc::new(Relay::start(Settings { workers: workers(args), access_log, inherited: sockets })?);
+        let settings = Settings { workers: workers(args), access_log, inherited: sockets, io_uring: !args.no_io_uring };
+        let relay = Arc::new(Relay::start(settings)?);
         let state = AdminState::new(relay.clone());
         let socket = admin.socket()?;
         let answering = tokio::spawn(admin.serve(state.clone()));
