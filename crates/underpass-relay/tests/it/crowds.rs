@@ -38,7 +38,7 @@ fn exchange(mut stream: TcpStream, client: usize) {
         for piece in sent.chunks(700) {
             stream.write_all(piece).unwrap();
         }
-        if message + 1 == MESSAGES && client % 2 == 0 {
+        if message + 1 == MESSAGES && client.is_multiple_of(2) {
             stream.shutdown(Shutdown::Write).unwrap();
         }
         assert_eq!(read_exactly(&mut stream, size), sent, "client {client}, message {message}");
@@ -70,7 +70,7 @@ fn one_that_does_not_read_and_one_that_breaks_do_not_disturb_the_others() {
             }
             if round % 25 == 24 {
                 let (client, upstream) = pairs.pop().unwrap();
-                if round % 2 == 0 { reset(client) } else { reset(upstream) }
+                if round.is_multiple_of(2) { reset(client) } else { reset(upstream) }
             }
             for (client, upstream) in &mut pairs {
                 assert_eq!(read_exactly(upstream, 4), round.to_be_bytes());
