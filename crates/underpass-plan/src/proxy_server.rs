@@ -17,7 +17,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::time::Duration;
 use underpass_resources::ProxyServer;
-use underpass_tables::{Limits, RelayTable};
+use underpass_resources::proxy_server::LogLevel as Wanted;
+use underpass_tables::{Limits, LogLevel, RelayTable};
 
 use admission::Admission;
 use targets::Targets;
@@ -45,7 +46,15 @@ pub fn relay_table(generation: u64, observed: &Observed<'_>) -> RelayTable {
     rejects.extend(targets.rejects().iter().cloned());
     let (routes, ids) = route::sorted(&accepted, &targets);
     let listeners = listener::sorted(&accepted, &ports, &ids);
-    RelayTable { generation, listeners, routes, limits: limits(&proxies), drain: drain(&proxies), rejects }
+    RelayTable {
+        generation,
+        listeners,
+        routes,
+        limits: limits(&proxies),
+        drain: drain(&proxies),
+        log_level: log_level(&proxies),
+        rejects,
+    }
 }
 
 /// The process has one count of connections: the strictest of several limits holds.
@@ -61,6 +70,19 @@ fn limits(proxies: &[&ProxyServer]) -> Limits {
 fn drain(proxies: &[&ProxyServer]) -> Duration {
     let longest = proxies.iter().map(|proxy| proxy.spec.drain_seconds).max();
     Duration::from_secs(longest.unwrap_or_default().into())
+}
+
+/// The process has one log: whoever wants to see most gets it.
+fn log_level(proxies: &[&ProxyServer]) -> LogLevel {
+    let wanted = |proxy: &&ProxyServer| match proxy.spec.log_level {
+        Wanted::Trace => LogLevel::Trace,
+        Wanted::Debug => LogLevel::Debug,
+        Wanted::Info => LogLevel::Info,
+        Wanted::Warning => LogLevel::Warn,
+        // Nothing here is worse than an error.
+        Wanted::Error | Wanted::Critical => LogLevel::Error,
+    };
+    proxies.iter().map(wanted).max().unwrap_or_default()
 }
 
 /// Namespace and name, as kubectl would fill them in.

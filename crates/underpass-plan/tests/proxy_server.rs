@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod snapshots;
+
 use std::fmt::Write;
-use std::path::Path;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -13,8 +14,6 @@ use serde_json::{Value, json};
 use underpass_plan::proxy_server::{Observed, Question, Way, explain, relay_table};
 use underpass_resources::ProxyServer;
 use underpass_tables::{Listener, Opening, RelayTable, Route, Transport};
-
-const MARK: &str = "\n---- table\n";
 
 #[derive(Clone, Default)]
 struct Objects {
@@ -49,29 +48,11 @@ impl Objects {
 
 #[test]
 fn every_case_gives_its_table() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tables");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(paths.len() > 10, "the cases are gone");
-    let mut wrong = Vec::new();
-    for path in paths {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let (input, expected) = text.split_once(MARK).unwrap_or((text.trim_end(), ""));
-        let documents: Vec<Value> = input
-            .split("\n---\n")
-            .map(|part| serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
-            .collect();
-        let actual = show(&Objects::read(&documents).table());
-        if actual == expected {
-            continue;
-        }
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&path, format!("{input}{MARK}{actual}")).unwrap();
-        } else {
-            wrong.push(format!("{}:\n--- expected\n{expected}--- actual\n{actual}", path.display()));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    snapshots::check("tables", "\n---- table\n", |name, input| {
+        let read = |part| serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let documents: Vec<Value> = input.split("\n---\n").map(read).collect();
+        show(&Objects::read(&documents).table())
+    });
 }
 
 fn show(table: &RelayTable) -> String {
@@ -86,6 +67,9 @@ fn show(table: &RelayTable) -> String {
         writeln!(text, "limits {:?}", table.limits).unwrap();
     }
     writeln!(text, "drain {:?}", table.drain).unwrap();
+    if table.log_level != Default::default() {
+        writeln!(text, "log {}", table.log_level.as_str()).unwrap();
+    }
     for reject in &table.rejects {
         writeln!(text, "reject {}: {}", reject.entry, reject.reason).unwrap();
     }
@@ -109,17 +93,14 @@ fn show_listener(text: &mut String, table: &RelayTable, listener: &Listener) {
     }
 }
 
-/// Defaults are not shown.
+/// What a backend has when it does not say otherwise is not shown.
 fn show_route(text: &mut String, route: &Route) {
     writeln!(text, "route {} -> {}", route.name, route.target).unwrap();
-    let usual = json!({
-        "balance": "RoundRobin", "connect_timeout": {"secs": 30, "nanos": 0}, "connect_attempts": 3, "idle_timeout": null,
-        "max_connections": null, "proxy_header": null, "sources": [], "health_check": null,
-    });
-    let fields = serde_json::to_value(route).unwrap();
-    for (field, value) in usual.as_object().unwrap().iter().map(|(field, usual)| (field, (usual, &fields[field]))) {
-        if value.0 != value.1 {
-            writeln!(text, "  {field}: {}", value.1).unwrap();
+    let [usual, fields] = [&Route::new("", "", Vec::new()), route].map(|route| serde_json::to_value(route).unwrap());
+    let shown = ["name", "target", "endpoints", "trouble"];
+    for (field, value) in fields.as_object().unwrap() {
+        if !shown.contains(&field.as_str()) && *value != usual[field] {
+            writeln!(text, "  {field}: {value}").unwrap();
         }
     }
     for endpoint in &route.endpoints {

@@ -224,25 +224,11 @@ impl Endpoint {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-    use std::time::Duration;
-
     use super::*;
 
     fn route(ports: &[u16], balance: Balance) -> Arc<Route> {
-        Arc::new(Route {
-            name: "r".into(),
-            target: "ns/svc:443".into(),
-            endpoints: ports.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect(),
-            balance,
-            connect_timeout: Duration::from_secs(1),
-            connect_attempts: 3,
-            idle_timeout: None,
-            max_connections: None,
-            proxy_header: None,
-            sources: Vec::new(),
-            health_check: None,
-            trouble: None,
-        })
+        let endpoints = ports.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect();
+        Arc::new(Route { balance, ..Route::new("r", "ns/svc:443", endpoints) })
     }
 
     fn live(ports: &[u16], balance: Balance, before: Option<&Live>) -> Live {

@@ -8,5 +8,5 @@ mod relay;
 mod route;
 
 pub use listener::{Decision, Facts, Listener, Opening, Refusal, Rule, Rules, Transport, Unnamed};
-pub use relay::{Reject, RelayTable, RouteId};
+pub use relay::{LogLevel, Reject, RelayTable, RouteId};
 pub use route::{Balance, CheckKind, HealthCheck, Limits, ProxyHeader, Route};

@@ -1,5 +1,6 @@
 //! The table of the relay: every place to listen, every route, and what was refused on the way here.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +22,22 @@ pub struct RelayTable {
     pub limits: Limits,
     /// How long connections of a removed route may go on.
     pub drain: Duration,
+    /// How much the data plane logs.
+    pub log_level: LogLevel,
     /// What was asked for and is not in this table.
     pub rejects: Vec<Reject>,
+}
+
+/// From the most silent to the most talkative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
 }
 
 /// One entry that was refused; the others are served.
@@ -37,6 +52,24 @@ pub struct Reject {
 /// Where a route stands in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RouteId(pub usize);
+
+impl LogLevel {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.entry, self.reason)
+    }
+}
 
 impl RelayTable {
     /// Where a connection to one of this table's listeners goes. Pure.

@@ -6,6 +6,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 
+/// What a ProxyServer's backend has when it does not say otherwise.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_ATTEMPTS: u32 = 3;
+
 /// One backend, ready to be dialled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Route {
@@ -78,6 +82,24 @@ pub struct Limits {
 }
 
 impl Route {
+    /// As for a backend that says nothing but where it leads to.
+    pub fn new(name: impl Into<String>, target: impl Into<String>, endpoints: Vec<SocketAddr>) -> Self {
+        Self {
+            name: name.into(),
+            target: target.into(),
+            endpoints,
+            balance: Balance::default(),
+            connect_timeout: CONNECT_TIMEOUT,
+            connect_attempts: CONNECT_ATTEMPTS,
+            idle_timeout: None,
+            max_connections: None,
+            proxy_header: None,
+            sources: Vec::new(),
+            health_check: None,
+            trouble: None,
+        }
+    }
+
     /// Whether connections made under this route may go on under `newer`.
     pub fn goes_on_as(&self, newer: &Self) -> bool {
         self.name == newer.name && self.target == newer.target && self.proxy_header == newer.proxy_header

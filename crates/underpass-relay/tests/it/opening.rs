@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 
 use underpass_relay::End;
-use underpass_tables::{ProxyHeader, RouteId, Rule, Unnamed};
+use underpass_tables::{ProxyHeader, Route, RouteId, Rule, Unnamed};
 
 use crate::rig::{Rig, accept, echo_server, hello, listener, plain_table, read_exactly, read_to_end, route, table};
 
@@ -118,6 +118,26 @@ fn a_proxy_header_tells_the_source_and_is_not_passed_on() {
     let mut naked = rig.ask("a.example.com");
     let _ = naked.read(&mut [0]);
     rig.wait_for(End::InvalidProxyHeader, 1);
+}
+
+/// TLVs are another proxy's words about itself and about a connection that ended there; who wants them has to ask it.
+#[test]
+fn of_a_header_with_tlvs_the_addresses_are_sent_on() {
+    let (server, address) = listener();
+    let wanted = Route { proxy_header: Some(ProxyHeader::V2), ..route("a", &[address]) };
+    let mut with_header = table(vec![wanted]);
+    with_header.listeners[0].proxy_header = true;
+    let rig = Rig::start(with_header);
+    let header = |tlvs: &[u8]| {
+        let addresses = [192, 0, 2, 7, 198, 51, 100, 1, 0x12, 0x67, 0x01, 0xbb];
+        let length = u16::try_from(addresses.len() + tlvs.len()).unwrap().to_be_bytes();
+        [b"\r\n\r\n\0\r\nQUIT\n\x21\x11", &length[..], &addresses, tlvs].concat()
+    };
+    let mut client = rig.connect();
+    client.write_all(&header(b"\xea\0\x04\x01vpc")).unwrap();
+    client.write_all(&hello("a.example.com")).unwrap();
+    let expected = [header(b""), hello("a.example.com")].concat();
+    assert_eq!(read_exactly(&mut accept(&server), expected.len()), expected);
 }
 
 #[test]

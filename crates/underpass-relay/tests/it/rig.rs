@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use underpass_relay::{End, Relay, Settings};
-use underpass_tables::{Balance, Limits, Listener, RelayTable, Route, RouteId, Rules, Transport};
+use underpass_tables::{Listener, RelayTable, Route, RouteId, Rules, Transport};
 
 /// Longer than anything here takes; a test that reaches it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -66,20 +66,8 @@ pub(crate) fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
 }
 
 pub(crate) fn route(name: &str, endpoints: &[SocketAddr]) -> Route {
-    Route {
-        name: name.into(),
-        target: format!("default/{name}:443"),
-        endpoints: endpoints.to_vec(),
-        balance: Balance::RoundRobin,
-        connect_timeout: Duration::from_secs(5),
-        connect_attempts: 3,
-        idle_timeout: None,
-        max_connections: None,
-        proxy_header: None,
-        sources: Vec::new(),
-        health_check: None,
-        trouble: None,
-    }
+    let target = format!("default/{name}:443");
+    Route { connect_timeout: Duration::from_secs(5), ..Route::new(name, target, endpoints.to_vec()) }
 }
 
 /// One listener; each route has the name `<route>.example.com`.
@@ -99,9 +87,8 @@ pub(crate) fn table(routes: Vec<Route>) -> RelayTable {
             rules,
         }],
         routes: routes.into_iter().map(Arc::new).collect(),
-        limits: Limits::default(),
         drain: Duration::from_secs(30),
-        rejects: Vec::new(),
+        ..RelayTable::default()
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use tracing::{debug, info, warn};
-use underpass_tables::{Reject, RelayTable, Route};
+use underpass_tables::{RelayTable, Route};
 
 /// More changes than these are summed up; each is then told at level debug.
 const TOLD_ONE_BY_ONE: usize = 50;
@@ -21,8 +21,8 @@ pub(crate) fn log_changes(before: &RelayTable, after: &RelayTable) {
         }
     }
     log_routes(before, after);
-    for Reject { entry, reason } in after.rejects.iter().filter(|reject| !before.rejects.contains(reject)) {
-        warn!("invalid configuration: {entry}: {reason}");
+    for reject in after.rejects.iter().filter(|reject| !before.rejects.contains(reject)) {
+        warn!("invalid configuration: {reject}");
     }
 }
 
@@ -90,25 +90,10 @@ fn changes<'a>(mut before: &'a [Arc<Route>], mut after: &'a [Arc<Route>]) -> Vec
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn route(name: &str, target: &str) -> Arc<Route> {
-        Arc::new(Route {
-            name: name.into(),
-            target: target.into(),
-            endpoints: Vec::new(),
-            balance: Default::default(),
-            connect_timeout: Duration::ZERO,
-            connect_attempts: 1,
-            idle_timeout: None,
-            max_connections: None,
-            proxy_header: None,
-            sources: Vec::new(),
-            health_check: None,
-            trouble: None,
-        })
+        Arc::new(Route::new(name, target, Vec::new()))
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) fn text(state: &AdminState, live: &Live) -> String {
         "generation": table.generation,
         "state": phase(state),
         "configs": [
-            { "limits": table.limits, "drain_seconds": table.drain.as_secs() },
+            { "limits": table.limits, "drain_seconds": table.drain.as_secs(), "log_level": table.log_level },
             { "version_info": table.generation.to_string(), "dynamic_listeners": listeners },
             { "rejects": table.rejects },
             { "version_info": table.generation.to_string(), "dynamic_active_clusters": clusters },

@@ -1,7 +1,5 @@
 //! The admin port from outside: what it tells, and to whom it does not.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -10,10 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use underpass_relay::{Admin, AdminState, RefusedSource, Relay, Settings};
-use underpass_tables::{Balance, Listener, Reject, RelayTable, Route, RouteId, Rule, Rules, Transport, Unnamed};
+use underpass_tables::{Listener, Reject, RelayTable, Route, RouteId, Rule, Rules, Transport, Unnamed};
 
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::rig::PATIENCE;
 
 struct Served {
     address: SocketAddr,
@@ -61,27 +58,9 @@ impl Served {
 }
 
 fn table(endpoint: SocketAddr) -> RelayTable {
-    let route = Route {
-        name: "edge-api".into(),
-        target: "cp/kube-apiserver:6443".into(),
-        endpoints: vec![endpoint],
-        balance: Balance::RoundRobin,
-        connect_timeout: Duration::from_secs(5),
-        connect_attempts: 1,
-        idle_timeout: None,
-        max_connections: Some(9),
-        proxy_header: None,
-        sources: Vec::new(),
-        health_check: None,
-        trouble: None,
-    };
-    let lost = Route {
-        name: "edge-lost".into(),
-        target: "cp/lost:443".into(),
-        endpoints: Vec::new(),
-        trouble: Some("service not found: cp/lost".into()),
-        ..route.clone()
-    };
+    let api = Route { max_connections: Some(9), ..Route::new("edge-api", "cp/kube-apiserver:6443", vec![endpoint]) };
+    let trouble = Some("service not found: cp/lost".into());
+    let lost = Route { trouble, ..Route::new("edge-lost", "cp/lost:443", Vec::new()) };
     let mut rules = Rules::default();
     rules.add_name("api.example.com", RouteId(0)).unwrap();
     rules.unnamed = Some(Unnamed { route: RouteId(0), rule: Rule::ApiServer });
@@ -96,7 +75,7 @@ fn table(endpoint: SocketAddr) -> RelayTable {
     RelayTable {
         generation: 3,
         listeners: vec![listener],
-        routes: vec![Arc::new(route), Arc::new(lost)],
+        routes: vec![Arc::new(api), Arc::new(lost)],
         rejects: vec![Reject { entry: "ProxyServer cp/edge, backend bad".into(), reason: "because".into() }],
         ..RelayTable::default()
     }

@@ -1,24 +1,20 @@
 //! Active checks against real servers.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
 use tokio::runtime::Runtime;
 use underpass_relay::{Endpoint, HealthChecks, Relay, Settings};
-use underpass_tables::{
-    Balance, CheckKind, HealthCheck, Listener, ProxyHeader, RelayTable, Route, RouteId, Rules, Transport,
-};
+use underpass_tables::{CheckKind, HealthCheck, ProxyHeader, RelayTable, Route, RouteId};
 
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::rig::{PATIENCE, nobody, wait_until};
+
 const TLS_HANDSHAKE: u8 = 22;
 
 struct Checked {
@@ -58,47 +54,24 @@ impl Checked {
 }
 
 fn table(generation: u64, route: Route) -> RelayTable {
-    let mut rules = Rules::default();
-    rules.plain = Some(RouteId(0));
-    let address = ([127, 0, 0, 1], 0).into();
-    let listener = Listener { name: "l".into(), address, transport: Transport::Stream, proxy_header: false, rules };
-    RelayTable { generation, listeners: vec![listener], routes: vec![Arc::new(route)], ..RelayTable::default() }
+    let mut table = RelayTable { generation, ..crate::rig::table(vec![route]) };
+    table.listeners[0].rules.plain = Some(RouteId(0));
+    table
 }
 
 fn route(endpoints: &[SocketAddr], kind: CheckKind) -> Route {
-    Route {
-        name: "r".into(),
-        target: "n/s:443".into(),
-        endpoints: endpoints.to_vec(),
-        balance: Balance::RoundRobin,
-        connect_timeout: Duration::from_secs(5),
-        connect_attempts: 3,
-        idle_timeout: None,
-        max_connections: None,
-        proxy_header: None,
-        sources: Vec::new(),
-        health_check: Some(HealthCheck {
-            kind,
-            interval: Duration::from_millis(20),
-            timeout: Duration::from_secs(5),
-            unhealthy_after: 3,
-            healthy_after: 2,
-        }),
-        trouble: None,
-    }
+    let check = HealthCheck {
+        kind,
+        interval: Duration::from_millis(20),
+        timeout: Duration::from_secs(5),
+        unhealthy_after: 3,
+        healthy_after: 2,
+    };
+    Route { health_check: Some(check), ..crate::rig::route("a", endpoints) }
 }
 
 fn tls() -> CheckKind {
     CheckKind::Tls { server_name: "api.example.com".into() }
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn server_config() -> Arc<ServerConfig> {
@@ -164,13 +137,13 @@ fn an_endpoint_goes_and_comes_back() {
     checked.follow(route(&[address], CheckKind::Tcp));
     let endpoint = checked.endpoint(0);
     assert!(endpoint.passes_checks.load(Relaxed), "nothing is held against what was not checked");
-    wait_until("it was checked", || endpoint.checked.load(Relaxed));
+    wait_until(|| endpoint.checked.load(Relaxed), "it was checked");
     assert!(endpoint.passes_checks.load(Relaxed));
     drop(listener);
-    wait_until("it fails", || !endpoint.passes_checks.load(Relaxed));
+    wait_until(|| !endpoint.passes_checks.load(Relaxed), "it fails");
     assert!(!endpoint.usable(checked.relay.now_ms()));
     let _back = TcpListener::bind(address).unwrap();
-    wait_until("it passes again", || endpoint.passes_checks.load(Relaxed));
+    wait_until(|| endpoint.passes_checks.load(Relaxed), "it passes again");
 }
 
 #[test]
@@ -180,8 +153,8 @@ fn a_handshake_has_to_be_completed_and_connections_avoid_who_cannot() {
     let mut checked = Checked::start();
     checked.follow(route(&[good.address, bad.address], tls()));
     let (first, second) = (checked.endpoint(0), checked.endpoint(1));
-    wait_until("the bad one fails", || !second.passes_checks.load(Relaxed));
-    wait_until("the good one was checked", || first.checked.load(Relaxed));
+    wait_until(|| !second.passes_checks.load(Relaxed), "the bad one fails");
+    wait_until(|| first.checked.load(Relaxed), "the good one was checked");
     assert!(first.passes_checks.load(Relaxed), "whose certificate it is does not matter");
     for _ in 0..6 {
         assert_eq!(checked.answer(), "good");
@@ -195,25 +168,25 @@ fn checks_speak_the_proxy_protocol_where_the_endpoint_expects_it() {
     let server = Server::start("behind", Some(server_config()), LOCAL);
     let mut checked = Checked::start();
     checked.follow(Route { proxy_header: Some(ProxyHeader::V2), ..route(&[server.address], tls()) });
-    wait_until("a handshake was completed", || server.handshakes.load(Relaxed) > 0);
+    wait_until(|| server.handshakes.load(Relaxed) > 0, "a handshake was completed");
     let seen = server.seen.lock();
     assert!(seen[0].header.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x20"), "{:?}", seen[0].header);
 }
 
 #[test]
 fn checks_follow_the_table() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = nobody();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut checked = Checked::start();
     checked.follow(route(&[nobody], CheckKind::Tcp));
     let endpoint = checked.endpoint(0);
-    wait_until("it fails", || !endpoint.passes_checks.load(Relaxed));
+    wait_until(|| !endpoint.passes_checks.load(Relaxed), "it fails");
     // Another endpoint joins: the verdict about the first one stays.
     checked.follow(route(&[nobody, other.local_addr().unwrap()], CheckKind::Tcp));
     assert!(!endpoint.passes_checks.load(Relaxed));
     let position = checked.relay.live().routes[0].endpoints.iter().position(|one| one.address != nobody).unwrap();
     let joined = checked.endpoint(position);
-    wait_until("the new one was checked", || joined.checked.load(Relaxed));
+    wait_until(|| joined.checked.load(Relaxed), "the new one was checked");
     assert!(joined.passes_checks.load(Relaxed));
     // Nobody checks any more: nothing is held against it.
     checked.follow(Route { health_check: None, ..route(&[nobody], CheckKind::Tcp) });
