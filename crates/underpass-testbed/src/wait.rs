@@ -9,13 +9,19 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Looks until `condition` gives something. Panics with `what` when `patience` is over.
 #[track_caller]
-pub fn wait_until<T>(what: &str, patience: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until<T>(what: &str, patience: Duration, condition: impl FnMut() -> Option<T>) -> T {
+    let Some(result) = look_until(patience, condition) else { panic!("after {patience:?} still waiting for: {what}") };
+    result
+}
+
+/// Looks until `condition` gives something; `None` when `patience` is over.
+pub(crate) fn look_until<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {
-        if let Some(result) = condition() {
+        let result = condition();
+        if result.is_some() || Instant::now() >= deadline {
             return result;
         }
-        assert!(Instant::now() < deadline, "after {patience:?} still waiting for: {what}");
         std::thread::sleep(LOOK_AGAIN);
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use underpass_protocols::NormalName;
 use underpass_resources::proxy_server::ADMIN_PORT;
 
 const EXAMPLES: &str = "\
@@ -21,9 +22,6 @@ Exit codes:
   2    the command line is wrong
   130  ended by a second signal, before everything was cleaned up";
 
-/// kube's client logs every failure that it also returns: whoever asked tells it, once.
-const DEFAULT_LOG: &str = "info,kube_client=off";
-
 /// Builds connections across network boundaries: declare what must reach what, and underpass makes the crossing.
 #[derive(Debug, Parser)]
 #[command(name = "underpass", version, after_help = EXAMPLES, max_term_width = 120)]
@@ -38,9 +36,9 @@ pub(crate) struct Args {
 #[command(next_help_heading = "Logging")]
 pub(crate) struct Logging {
     /// How much to log to stderr: error, warn, info, debug, trace, or a filter such as
-    /// "info,audit=warn" (without the line that every write leaves)
-    #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", default_value = DEFAULT_LOG, value_parser = log_filter)]
-    pub(crate) log_level: String,
+    /// "info,audit=warn" (without the line that every write leaves) [default: info; for a proxy: its spec.logLevel]
+    #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", value_parser = log_filter)]
+    pub(crate) log_level: Option<String>,
     /// How a log line looks
     #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
     pub(crate) log_format: LogFormat,
@@ -146,8 +144,10 @@ Examples:
   underpass explain route -f proxy.yaml --port 443 --source 192.168.100.50
   underpass explain route -f proxy.yaml --port 6443 --plain -o json
 
-The answer comes from the same table and the same function that the proxy uses. The exit code is 0 when there is an answer, also when
-that is a refusal, and 1 when the file cannot be used.";
+The answer comes from the same table and the same function that the proxy uses.
+
+Exit codes: 0 answered, also when the answer is a refusal or that nothing listens there; 1 the file cannot be used; 2 the command line \
+is wrong.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -255,11 +255,11 @@ pub(crate) struct ExplainRoute {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The port that the client connects to
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
     /// The server name in the client's TLS hello; left out: TLS without a name
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["plain", "udp"])]
-    pub(crate) sni: Option<String>,
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["plain", "udp"], value_parser = server_name)]
+    pub(crate) sni: Option<ServerName>,
     /// The client's address
     #[arg(long, value_name = "IP")]
     pub(crate) source: Option<IpAddr>,
@@ -271,6 +271,15 @@ pub(crate) struct ExplainRoute {
     pub(crate) udp: bool,
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: PlanFormat,
+}
+
+/// What a client can send as a server name.
+#[derive(Debug, Clone)]
+pub(crate) enum ServerName {
+    /// In lower case, without a trailing dot.
+    Host(String),
+    /// Which is no name.
+    Address,
 }
 
 #[derive(Debug, Group)]
@@ -330,6 +339,14 @@ pub(crate) enum StatusFormat {
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "give an IP address and a port, as in 127.0.0.1:6443 or [::1]:0")
+}
+
+fn server_name(text: &str) -> Result<ServerName, &'static str> {
+    if text.parse::<IpAddr>().is_ok() {
+        return Ok(ServerName::Address);
+    }
+    let name = NormalName::new(text).map(|name| ServerName::Host(name.to_string()));
+    name.ok_or("not a host name: a client that sends it is refused for an invalid hello")
 }
 
 fn log_filter(text: &str) -> Result<String, String> {

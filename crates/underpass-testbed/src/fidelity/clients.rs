@@ -165,6 +165,8 @@ fn program(lane: &Lane<'_>, identity: &Identity, mut command: Command, requests:
     let config = identity.server()?;
     std::thread::scope(|scope| {
         let backend = scope.spawn(|| (0..requests).try_for_each(|_| answer_http(lane, &config)));
+        // A folder that is there for as long: some wrappers of programs fail without one.
+        command.current_dir(identity.folder.path());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let child = child.as_mut().map_err(|error| format!("cannot start {command:?}: {error}"))?;
         // s_client sends what it reads; it stays until its server ends as long as its input is open.
@@ -181,12 +183,8 @@ fn program(lane: &Lane<'_>, identity: &Identity, mut command: Command, requests:
         child.stdout.take().map(|mut output| output.read_to_string(&mut said));
         child.stderr.take().map(|mut output| output.read_to_string(&mut complained));
         let _ = child.wait();
-        served.map_err(|seen| format!("{seen}; the client says: {}", complained.trim()))?;
-        if said.matches(BODY).count() == requests {
-            Ok(())
-        } else {
-            Err(format!("the client says: {}", complained.trim()))
-        }
+        served.map_err(|seen| format!("{seen}; the client says: {complained}"))?;
+        if said.matches(BODY).count() == requests { Ok(()) } else { Err(format!("the client says: {complained}")) }
     })
 }
 

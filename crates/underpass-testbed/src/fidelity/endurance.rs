@@ -1,10 +1,11 @@
 //! Many connections, and what is left of them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Case;
-use super::conn::{Conn, Outcome, pause};
+use super::conn::{Conn, Outcome};
 use super::lane::{Lane, Setup};
+use crate::wait::look_until;
 
 /// Descriptors that a proxy may open for itself while it is watched.
 const SPARE: u64 = 8;
@@ -47,15 +48,10 @@ fn sequential(lane: &Lane<'_>) -> Outcome {
 
 /// As many descriptors as before, soon.
 fn settles(lane: &Lane<'_>, before: u64) -> Outcome {
-    let deadline = Instant::now() + SETTLES_WITHIN;
-    loop {
-        let now = lane.running.usage().descriptors;
-        if now <= before + SPARE {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(format!("{before} descriptors before, {now} after"));
-        }
-        pause(Duration::from_millis(50));
-    }
+    let mut now = before;
+    let settled = look_until(SETTLES_WITHIN, || {
+        now = lane.running.usage().descriptors;
+        (now <= before + SPARE).then_some(())
+    });
+    settled.ok_or_else(|| format!("{before} descriptors before, {now} after"))
 }

@@ -4,6 +4,7 @@
 //! ports of the routing are free. Settings are what a careful operator would choose from the proxy's documentation; buffer sizes are
 //! left as they come.
 
+mod choice;
 mod envoy;
 mod haproxy;
 mod nginx;
@@ -24,6 +25,7 @@ use tempfile::TempDir;
 use crate::process::Process;
 use crate::wait::{PATIENCE, wait_until};
 
+pub use choice::{Choice, Format};
 pub use routing::{Kind, Port, ProxyHeader, Route, Routing};
 pub use usage::{Usage, own_cpu};
 

@@ -1,53 +1,43 @@
 //! `underpass explain route`: which rule decides about a connection, by the very function that the proxy asks.
 
-use anyhow::bail;
-use underpass_plan::proxy_server::{Answer, Question, Way, explain};
-use underpass_protocols::NormalName;
-use underpass_tables::{Opening, RelayTable};
+use underpass_plan::proxy_server::{Answer, Explanation, Question, Way, explain};
+use underpass_tables::Opening;
 
-use crate::args::{ExplainRoute, PlanFormat};
+use crate::args::{ExplainRoute, PlanFormat, ServerName};
 use crate::exit::Ended;
 use crate::output;
 use crate::proxy::Source;
 
 pub(crate) fn run(args: &ExplainRoute) -> anyhow::Result<Ended> {
-    let Some(table) = Source::new(&args.file)?.load()? else { bail!("{} is empty", args.file.display()) };
-    let name = args.sni.as_deref().map(normal).transpose()?;
-    let opening = match &name {
+    let (_, table) = Source::open(&args.file)?;
+    let opening = match &args.sni {
         _ if args.udp => Opening::Datagram,
         _ if args.plain => Opening::Plain,
-        Some(Some(name)) => Opening::Named(name),
+        Some(ServerName::Host(name)) => Opening::Named(name),
         // Clients that dial an address send no name, and one that sends an address as its name means none.
-        Some(None) | None => Opening::Unnamed,
+        Some(ServerName::Address) | None => Opening::Unnamed,
     };
     let explanation = explain(&table, &Question { port: args.port, source: args.source, opening });
-    if explanation.listeners.is_empty() {
-        bail!("nothing listens on port {}{}", args.port, rejects(&table));
-    }
-    let text = match args.output {
+    let answer = match args.output {
         PlanFormat::Json => output::json(&explanation)?,
         PlanFormat::Yaml => output::yaml(&explanation)?,
-        PlanFormat::Text => explanation.listeners.iter().map(text).collect(),
+        PlanFormat::Text => text(args.port, &explanation),
     };
-    output::print(&text)?;
+    output::print(&answer)?;
     for reject in &table.rejects {
-        output::tell(&format!("refused: {}: {}", reject.entry, reject.reason));
+        output::tell(&format!("refused: {reject}"));
     }
     Ok(Ended::Well)
 }
 
-/// In the form in which names are compared; None for an address, which is no name.
-fn normal(sni: &str) -> anyhow::Result<Option<NormalName>> {
-    if sni.parse::<std::net::IpAddr>().is_ok() {
-        return Ok(None);
+fn text(port: u16, explanation: &Explanation) -> String {
+    if explanation.listeners.is_empty() {
+        return format!("nothing listens on port {port}\n");
     }
-    match NormalName::new(sni) {
-        Some(name) => Ok(Some(name)),
-        None => bail!("{sni} is not a host name: a client that sends it is refused for an invalid hello"),
-    }
+    explanation.listeners.iter().map(answer_text).collect()
 }
 
-fn text(answer: &Answer) -> String {
+fn answer_text(answer: &Answer) -> String {
     let mut text = format!("{} ({})\n", answer.listener, answer.address);
     for step in &answer.steps {
         text.push_str(&format!("  rule       {}: {}\n", step.rule, step.finding));
@@ -63,8 +53,4 @@ fn text(answer: &Answer) -> String {
         Way::Refuse { refusal, because } => text.push_str(&format!("  refused    {refusal}: {because}\n")),
     }
     text
-}
-
-fn rejects(table: &RelayTable) -> String {
-    table.rejects.iter().map(|reject| format!("\n  refused: {}: {}", reject.entry, reject.reason)).collect()
 }

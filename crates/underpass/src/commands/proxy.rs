@@ -13,12 +13,13 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use underpass_relay::handover::{self, Offer};
 use underpass_relay::{Admin, AdminState, HealthChecks, RefusedSource, Relay, Settings, Socket};
-use underpass_tables::{Reject, RelayTable};
+use underpass_tables::RelayTable;
 
 use crate::args::{Proxy, TextOrJson};
 use crate::exit::Ended;
+use crate::logging;
 use crate::output;
-use crate::proxy::{Source, Watch, log_changes};
+use crate::proxy::{Source, Watch, listed, log_changes};
 use crate::signals::Signals;
 
 pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
@@ -79,8 +80,7 @@ struct Running {
 
 impl Running {
     async fn start(args: &Proxy) -> anyhow::Result<Self> {
-        let mut source = Source::new(&args.file)?;
-        let table = source.load()?.context("the file was read twice")?;
+        let (source, table) = Source::open(&args.file)?;
         let access_log = access_log(&args.access_log)?;
         let inherited = args.handover.as_deref().map(handover::take).transpose().context("cannot take over")?.flatten();
         let sockets = inherited.as_ref().map(|inherited| inherited.sockets.clone()).unwrap_or_default();
@@ -144,7 +144,7 @@ impl Running {
 
     /// Reads the file again. What it says wrongly is told and changes nothing. Connections do not wait for this thread.
     fn reload(&mut self) -> anyhow::Result<()> {
-        match self.source.load() {
+        match self.source.reload() {
             Ok(None) => self.state.set_refused(None),
             Ok(Some(table)) => {
                 self.apply(table)?;
@@ -160,6 +160,7 @@ impl Running {
     }
 
     fn apply(&mut self, table: RelayTable) -> anyhow::Result<()> {
+        logging::follow(table.log_level);
         let before = self.relay.live();
         self.relay.apply(table)?;
         let live = self.relay.live();
@@ -242,8 +243,4 @@ fn raise_descriptor_limit() {
     if let Err(errno) = setrlimit(Resource::Nofile, limit) {
         warn!(%errno, "the limit of open files cannot be raised");
     }
-}
-
-fn listed(rejects: &[Reject]) -> String {
-    rejects.iter().map(|reject| format!("\n  {}: {}", reject.entry, reject.reason)).collect()
 }

@@ -10,3 +10,10 @@ mod watch;
 pub(crate) use changes::log_changes;
 pub(crate) use source::Source;
 pub(crate) use watch::Watch;
+
+use underpass_tables::Reject;
+
+/// What was refused, below a sentence that says what came of it.
+pub(crate) fn listed(rejects: &[Reject]) -> String {
+    rejects.iter().map(|reject| format!("\n  {reject}")).collect()
+}

@@ -12,6 +12,7 @@ use underpass_plan::proxy_server::{Observed, relay_table};
 use underpass_tables::{Reject, RelayTable};
 
 use super::check::Checker;
+use super::listed;
 use super::objects::{Object, read_part};
 use crate::manifests::split;
 
@@ -46,33 +47,41 @@ struct Part {
 }
 
 impl Source {
-    pub(crate) fn new(path: &Path) -> anyhow::Result<Self> {
-        Ok(Self {
+    /// Reads the file for the first time.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, RelayTable)> {
+        let mut source = Self {
             path: path.to_owned(),
             checker: Checker::new()?,
             generation: 0,
             text: String::new(),
             parts: Vec::new(),
-        })
+        };
+        let table = source.take(source.read()?)?;
+        Ok((source, table))
     }
 
-    /// The table that the file asks for; None when it says what it said before. After an error everything is as before.
-    pub(crate) fn load(&mut self) -> Result<Option<RelayTable>, SourceError> {
-        let text = std::fs::read_to_string(&self.path).map_err(|error| SourceError::Read(self.path.clone(), error))?;
-        if text == self.text && self.generation > 0 {
-            return Ok(None);
-        }
-        let parts = self.parse(&text)?;
-        let table = self.table(&parts)?;
-        self.generation += 1;
-        self.checker.forget_unused();
-        (self.text, self.parts) = (text, parts);
-        Ok(Some(table))
+    /// The table that the file asks for by now; None when it says what it said before. After an error everything is as before.
+    pub(crate) fn reload(&mut self) -> Result<Option<RelayTable>, SourceError> {
+        let text = self.read()?;
+        if text == self.text { Ok(None) } else { self.take(text).map(Some) }
     }
 
     /// For messages.
     pub(crate) fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn read(&self) -> Result<String, SourceError> {
+        std::fs::read_to_string(&self.path).map_err(|error| SourceError::Read(self.path.clone(), error))
+    }
+
+    fn take(&mut self, text: String) -> Result<RelayTable, SourceError> {
+        let parts = self.parse(&text)?;
+        let table = self.table(&parts)?;
+        self.generation += 1;
+        self.checker.forget_unused();
+        (self.text, self.parts) = (text, parts);
+        Ok(table)
     }
 
     fn parse(&mut self, text: &str) -> Result<Vec<Part>, SourceError> {
@@ -127,10 +136,6 @@ impl Source {
     }
 }
 
-fn listed(rejects: &[Reject]) -> String {
-    rejects.iter().map(|reject| format!("\n  {}: {}", reject.entry, reject.reason)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,25 +154,26 @@ mod tests {
     }
 
     impl File {
-        fn new() -> Self {
+        fn new(documents: &[&str]) -> (Self, RelayTable) {
             let folder = tempfile::tempdir().unwrap();
-            let source = Source::new(&folder.path().join("f")).unwrap();
-            Self { folder, source }
+            let path = folder.path().join("f");
+            std::fs::write(&path, documents.join("---\n")).unwrap();
+            let (source, table) = Source::open(&path).unwrap();
+            (Self { folder, source }, table)
         }
 
-        fn load(&mut self, documents: &[&str]) -> Result<Option<RelayTable>, SourceError> {
+        fn change(&mut self, documents: &[&str]) -> Result<Option<RelayTable>, SourceError> {
             std::fs::write(self.folder.path().join("f"), documents.join("---\n")).unwrap();
-            self.source.load()
+            self.source.reload()
         }
     }
 
     #[test]
     fn only_what_changed_is_read_again() {
-        let mut file = File::new();
-        let first = file.load(&[PROXY, SERVICE, SLICE]).unwrap().unwrap();
+        let (mut file, first) = File::new(&[PROXY, SERVICE, SLICE]);
         assert_eq!((first.generation, first.routes[0].endpoints.len()), (1, 1), "loopback is fine here");
         let before: Vec<_> = file.source.parts.iter().map(|part| part.objects.clone()).collect();
-        file.load(&[&PROXY.replace("a.example.com", "b.example.com"), SERVICE, SLICE]).unwrap();
+        file.change(&[&PROXY.replace("a.example.com", "b.example.com"), SERVICE, SLICE]).unwrap();
         let same: Vec<bool> =
             file.source.parts.iter().zip(&before).map(|(part, before)| Arc::ptr_eq(&part.objects, before)).collect();
         assert_eq!(same, [false, true, true]);
@@ -175,17 +181,15 @@ mod tests {
 
     #[test]
     fn after_a_refusal_everything_is_as_before() {
-        let mut file = File::new();
-        file.load(&[PROXY]).unwrap();
-        assert!(matches!(file.load(&[PROXY, "a: ["]), Err(SourceError::Parse { document: 2, .. })));
-        assert!(matches!(file.load(&[SERVICE]), Err(SourceError::NoProxy { .. })));
-        assert!(file.load(&[PROXY]).unwrap().is_none(), "back to what is in force");
+        let (mut file, _) = File::new(&[PROXY]);
+        assert!(matches!(file.change(&[PROXY, "a: ["]), Err(SourceError::Parse { document: 2, .. })));
+        assert!(matches!(file.change(&[SERVICE]), Err(SourceError::NoProxy { .. })));
+        assert!(file.change(&[PROXY]).unwrap().is_none(), "back to what is in force");
     }
 
     #[test]
     fn of_two_with_one_name_the_first_counts() {
-        let mut file = File::new();
-        let table = file.load(&[PROXY, SERVICE, SLICE, &SERVICE.replace("443", "444")]).unwrap().unwrap();
+        let (_, table) = File::new(&[PROXY, SERVICE, SLICE, &SERVICE.replace("443", "444")]);
         assert_eq!(table.rejects[0].entry, "Service cp/web");
         assert_eq!(table.routes[0].endpoints.len(), 1);
     }

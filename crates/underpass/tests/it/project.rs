@@ -35,7 +35,7 @@ fn ci_runs_what_the_readme_says() {
 #[test]
 fn make_lists_every_target_with_a_sentence() {
     let help = Process::start(Command::new("make").arg("--no-print-directory").current_dir(root())).wait().ok();
-    for target in ["demo", "test", "lint", "conformance", "bench-apiserver"] {
+    for target in ["demo", "test", "lint", "conformance", "fuzz", "bench-apiserver", "bench-relay", "bench-fidelity"] {
         let line = help.lines().find(|line| line.trim_start().starts_with(&format!("make {target} ")));
         let line = line.unwrap_or_else(|| panic!("make {target} is missing in:\n{help}"));
         assert!(line.split_whitespace().count() > 4, "{line}");
@@ -76,6 +76,18 @@ fn a_missing_tool_chain_is_one_sentence_that_says_how_to_get_it() {
         let said = setup_with(&programs);
         assert!(said.contains(words), "{words:?} is not said in: {said}");
     }
+}
+
+#[test]
+fn what_tests_need_is_installed_where_it_is_missing() {
+    let said = setup_with(&[
+        ("cargo", "echo cargo 1.99.0"),
+        ("python3", "exit 0"),
+        ("id", "echo 0"),
+        ("env", "shift; \"$@\""),
+        ("apt-get", "[ $1 = update ] || { echo \"$@\" >&2; exit 1; }"),
+    ]);
+    assert_eq!(said, "install -y -qq gcc libc6-dev curl openssl\n");
 }
 
 #[test]

@@ -9,24 +9,17 @@ mod report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use underpass_testbed::fidelity::{self, Settings, Verdict};
-use underpass_testbed::proxies::Proxy;
+use underpass_testbed::proxies::{Choice, Format, Proxy};
 
 use crate::report::Column;
 
 /// Runs all cases against all proxies that are here.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Our own program; left out: only the others are asked
-    #[arg(long)]
-    underpass: Option<PathBuf>,
-    /// Left out: Envoy is not asked
-    #[arg(long)]
-    envoy: Option<PathBuf>,
-    /// Ask only these
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<Proxy>,
+    #[command(flatten)]
+    choice: Choice,
     /// Only cases whose name contains this
     #[arg(long, default_value = "")]
     case: String,
@@ -40,31 +33,15 @@ struct Args {
     docs: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
-}
-
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     let settings = Settings { sequential: args.sequential };
     let mut columns = Vec::new();
-    for proxy in Proxy::ALL.into_iter().filter(|proxy| args.only.is_empty() || args.only.contains(proxy)) {
-        let program = match proxy {
-            Proxy::Underpass => args.underpass.clone(),
-            Proxy::Envoy => args.envoy.clone(),
-            other => other.usual_program(),
-        };
-        let Some(program) = program else { continue };
+    for (proxy, program) in args.choice.programs()? {
         eprintln!("{}", proxy.name());
         let verdicts = fidelity::run(proxy, &program, settings, &args.case);
         columns.push(Column { proxy, version: proxy.version(&program), verdicts });
     }
-    anyhow::ensure!(
-        !columns.is_empty(),
-        "no proxy is here: name programs with --underpass and --envoy, or run scripts/peers"
-    );
     match args.output {
         Format::Table => print!("{}", report::table(&columns)),
         Format::Json => println!("{:#}", report::json(&columns)),

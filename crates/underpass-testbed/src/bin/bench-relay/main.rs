@@ -15,7 +15,7 @@ mod report;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use underpass_testbed::proxies::Proxy;
+use underpass_testbed::proxies::{Choice, Format};
 
 use crate::backend::Backend;
 use crate::measure::{Amounts, Bench, Measure};
@@ -24,15 +24,8 @@ use crate::report::Results;
 /// Measures proxies side by side.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Our own program; left out: only the others are measured
-    #[arg(long)]
-    underpass: Option<PathBuf>,
-    /// Left out: Envoy is not measured
-    #[arg(long)]
-    envoy: Option<PathBuf>,
-    /// Measure only these
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<Proxy>,
+    #[command(flatten)]
+    choice: Choice,
     /// Only these parts
     #[arg(long, value_delimiter = ',')]
     part: Vec<Part>,
@@ -50,12 +43,6 @@ struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     Carrying,
     Idling,
@@ -69,7 +56,7 @@ fn main() -> anyhow::Result<()> {
     let mut amounts = if args.quick { Amounts::QUICK } else { Amounts::FULL };
     amounts.repeats = args.repeats.unwrap_or(amounts.repeats);
     let backend = Backend::start(amounts.bulk_bytes)?;
-    let programs = programs(&args)?;
+    let programs = args.choice.programs()?;
     let benches: Vec<Bench<'_>> =
         programs.iter().map(|(proxy, program)| Bench { proxy: *proxy, program, backend: &backend, amounts }).collect();
     let mut results = Results::new(&programs, amounts);
@@ -87,23 +74,6 @@ fn main() -> anyhow::Result<()> {
         std::fs::write(folder.join("performance.svg"), plot::svg(&results))?;
     }
     Ok(())
-}
-
-/// The proxies that are here and wanted.
-fn programs(args: &Args) -> anyhow::Result<Vec<(Proxy, PathBuf)>> {
-    let program = |proxy: Proxy| match proxy {
-        Proxy::Underpass => args.underpass.clone(),
-        Proxy::Envoy => args.envoy.clone(),
-        other => other.usual_program(),
-    };
-    let wanted = |proxy: &Proxy| args.only.is_empty() || args.only.contains(proxy);
-    let found: Vec<_> =
-        Proxy::ALL.into_iter().filter(wanted).filter_map(|proxy| Some((proxy, program(proxy)?))).collect();
-    anyhow::ensure!(
-        !found.is_empty(),
-        "no proxy is here: name programs with --underpass and --envoy, or run scripts/peers"
-    );
-    Ok(found)
 }
 
 /// One part of the measures: all proxies in turn, and again.

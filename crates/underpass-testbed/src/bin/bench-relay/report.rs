@@ -163,8 +163,8 @@ says so.
 - **CPU per GiB**: 4 connections, bulk both ways at once. The row below it adds client and backend: a proxy that only
   moved its work into the kernel's share of others would be seen there.
 - **CPU per connection**: connect, hello, connect to the backend, one byte back, close.
-- **CPU per round trip**: 64 bytes there and back on 32 connections. HAProxy splices these too; with `splice-auto` it would need about a
-  fifth less here, and twice as much per GiB.
+- **CPU per round trip**: 64 bytes there and back on 32 connections. HAProxy splices these too; with `splice-auto` it took
+  less here and more per GiB in the few runs that were made so.
 - **memory per idle connection**: growth of the proportional resident memory of all processes, once at rest. What the kernel holds for
   sockets and pipes is not in it; the row of descriptors shows who keeps how many.
 - **change to first connection**: to the first answered connection under a new name. Envoy and underpass watch their files: from the moment

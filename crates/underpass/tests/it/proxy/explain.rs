@@ -68,8 +68,28 @@ fn programs_get_json() {
 }
 
 #[test]
-fn a_port_without_a_listener_is_an_error() {
-    let ended = explain(&site(), "--port 1");
-    assert_eq!(ended.code, Some(1), "{ended}");
-    assert_contains(&ended.stderr, &["nothing listens on port 1"]);
+fn that_nothing_listens_is_an_answer() {
+    let site = site();
+    let ended = explain(&site, "--port 1");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "nothing listens on port 1\n"), "{ended}");
+    assert_contains(&ended.stderr, &["refused: ProxyServer cp/edge, backend bad"]);
+    let answer: Value = serde_json::from_str(&explain(&site, "--port 1 -o json").ok()).unwrap();
+    assert_eq!(answer, json!({ "listeners": [] }));
+}
+
+#[test]
+fn a_question_that_makes_no_sense_is_a_wrong_command_line() {
+    let site = site();
+    for (line, reason) in [
+        ("--port 10443 --sni not_a/name", "not a host name"),
+        ("--port 0", "0 is not in 1..=65535"),
+        ("--port 10443 --source nowhere", "invalid IP address"),
+    ] {
+        let ended = explain(&site, line);
+        assert_eq!(ended.code, Some(2), "{ended}");
+        assert_contains(&ended.stderr, &[reason]);
+    }
+    let missing =
+        Launch::command(BINARY, "explain").arg("route").arg("-f").arg("/nowhere").arg("--port").arg("1").run();
+    assert_eq!(missing.code, Some(1), "{missing}");
 }

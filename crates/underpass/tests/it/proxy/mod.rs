@@ -5,6 +5,8 @@ mod ending;
 mod explain;
 mod fidelity;
 mod files;
+mod guide;
+mod logging;
 mod routing;
 mod site;
 mod starting;
