@@ -86,6 +86,6 @@ fn log_level(proxies: &[&ProxyServer]) -> LogLevel {
 }
 
 /// Namespace and name, as kubectl would fill them in.
-fn key(metadata: &ObjectMeta) -> (&str, &str) {
+pub fn key(metadata: &ObjectMeta) -> (&str, &str) {
     (metadata.namespace.as_deref().unwrap_or("default"), metadata.name.as_deref().unwrap_or_default())
 }

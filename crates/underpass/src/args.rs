@@ -135,8 +135,10 @@ FILE has a ProxyServer and the Services and EndpointSlices that it leads to, as 
 and each backend's port. FILE is watched: a change applies at once, connections go on. A backend that is wrong is left out, told in the
 log and at /config_dump, and the others are served; a file that cannot be parsed changes nothing.
 
-At the end (SIGINT, SIGTERM) nothing new is accepted, and connections may go on for spec.drainSeconds. A second signal ends at once
-with 130.";
+At the end (SIGINT, SIGTERM) nothing new is accepted, and connections may go on for spec.drainSeconds. A second signal, a second or
+more after the first, ends at once.
+
+Exit codes: 0 ended by a signal, or another process has taken over; 1 failed; 130 ended by a second signal, and connections were cut.";
 
 const EXPLAIN_ROUTE_EXAMPLES: &str = "\
 Examples:

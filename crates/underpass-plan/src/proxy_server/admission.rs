@@ -60,7 +60,8 @@ impl<'a> Admission<'a> {
         }
         let names = names(backend);
         if let Some(port) = self.ports.get(&place) {
-            self.check(port, place, proxy, backend, &names)?;
+            check_owner(port, place.0, proxy)?;
+            self.check_neighbours(port, place.1, backend, &names)?;
         }
         let number = self.accepted.len();
         let port = self.ports.entry(place).or_insert_with(|| Port {
@@ -79,20 +80,13 @@ impl<'a> Admission<'a> {
     }
 
     /// Whether a backend gets along with those that its port has.
-    fn check(
+    fn check_neighbours(
         &self,
         port: &Port<'_>,
-        (address, transport): (SocketAddr, Transport),
-        proxy: &ProxyServer,
+        transport: Transport,
         backend: &ProxyBackend,
         names: &[String],
     ) -> Result<(), String> {
-        if !std::ptr::eq(port.proxy, proxy) {
-            let (namespace, name) = key(&port.proxy.metadata);
-            return Err(format!(
-                "{address} belongs to ProxyServer {namespace}/{name}; choose another port or serverIP"
-            ));
-        }
         let number = backend.port;
         let called = |accepted: usize| &self.accepted[accepted].backend.name;
         if transport == Transport::Datagram {
@@ -120,6 +114,15 @@ impl<'a> Admission<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// A port is served by one object: two would have to agree about every one of its names.
+fn check_owner(port: &Port<'_>, address: SocketAddr, proxy: &ProxyServer) -> Result<(), String> {
+    if std::ptr::eq(port.proxy, proxy) {
+        return Ok(());
+    }
+    let (namespace, name) = key(&port.proxy.metadata);
+    Err(format!("{address} belongs to ProxyServer {namespace}/{name}; choose another port or serverIP"))
 }
 
 fn place(proxy: &ProxyServer, backend: &ProxyBackend) -> Result<(SocketAddr, Transport), String> {

@@ -122,7 +122,7 @@ impl Running {
                 Err(error) => warn!("no successor can take over any more: {:#}", anyhow::Error::new(error)),
             }
         })?;
-        Ok(Successor { serves: Some(serves_rx), path: Some(path.to_owned()) })
+        Ok(Successor { path: Some(path.to_owned()), serves: Some(serves_rx), has_taken_over: false })
     }
 
     /// Tells on stdout that connections are accepted: one line of JSON, or a block for people.
@@ -193,18 +193,19 @@ impl Running {
 /// Whoever may take over.
 #[derive(Default)]
 struct Successor {
-    serves: Option<oneshot::Receiver<()>>,
+    /// Where it asks for the sockets.
     path: Option<PathBuf>,
+    serves: Option<oneshot::Receiver<()>>,
+    has_taken_over: bool,
 }
 
 impl Successor {
-    /// Comes back when one has; never, as long as none does.
+    /// Comes back when one has taken over; never, as long as none has.
     async fn serves(&mut self) {
         if let Some(serves) = &mut self.serves
             && serves.await.is_ok()
         {
-            // The socket at the path is the successor's by now.
-            self.path = None;
+            self.has_taken_over = true;
             return;
         }
         self.serves = None;
@@ -213,10 +214,11 @@ impl Successor {
 
     /// Nobody can take over any more. Whether somebody has.
     fn end(self) -> bool {
-        let Some(path) = &self.path else { return self.serves.is_some() };
-        // Whoever comes next would be told the same by a socket that nobody answers.
-        let _ = std::fs::remove_file(path);
-        false
+        // Whoever comes next would be told the same by a socket that nobody answers. After a hand-over it is the successor's.
+        if let Some(path) = self.path.filter(|_| !self.has_taken_over) {
+            let _ = std::fs::remove_file(path);
+        }
+        self.has_taken_over
     }
 }
 

@@ -22,6 +22,7 @@ use super::objects::Object;
 const MAX_NAME: usize = 253;
 
 pub(super) struct Checker {
+    /// For all but the backends.
     frame: Validator,
     backends: Backends,
 }
@@ -67,14 +68,14 @@ impl Checker {
         let (namespace, name) =
             (word("/metadata/namespace").unwrap_or("default"), word("/metadata/name").unwrap_or(""));
         let entry = format!("ProxyServer {namespace}/{name}");
-        match self.frame(object) {
+        match self.check_frame(object) {
             Err(errors) => Object::Refused(Reject { entry, reason: errors.join("; ") }),
             Ok(_) if backends.is_empty() => Object::Refused(Reject {
                 entry,
                 reason: "spec.backends: Required value: a list of backends".to_owned(),
             }),
             Ok(mut proxy) => {
-                let (good, refused) = self.backends(&entry, backends);
+                let (good, refused) = self.check_backends(&entry, backends);
                 proxy.spec.backends = good;
                 Object::Proxy { proxy: Box::new(proxy), refused }
             }
@@ -86,7 +87,7 @@ impl Checker {
         self.backends.forget_unused();
     }
 
-    fn frame(&self, mut object: Value) -> Result<ProxyServer, Vec<String>> {
+    fn check_frame(&self, mut object: Value) -> Result<ProxyServer, Vec<String>> {
         if let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) {
             spec.remove("backends");
         }
@@ -105,7 +106,7 @@ impl Checker {
         serde_json::from_value(object).map_err(|error| vec![error.to_string()])
     }
 
-    fn backends(&mut self, entry: &str, written: &[Cow<'_, str>]) -> (Vec<ProxyBackend>, Vec<Reject>) {
+    fn check_backends(&mut self, entry: &str, written: &[Cow<'_, str>]) -> (Vec<ProxyBackend>, Vec<Reject>) {
         let (mut good, mut refused) = (Vec::with_capacity(written.len()), Vec::new());
         for (index, text) in written.iter().enumerate() {
             match self.backends.check(text) {
@@ -113,7 +114,7 @@ impl Checker {
                 Err(errors) => {
                     let errors = errors.iter().map(|error| format!("spec.backends[{index}]{error}"));
                     let reason = errors.collect::<Vec<_>>().join("; ");
-                    refused.push(Reject { entry: format!("{entry}, backend {}", called(text, index)), reason });
+                    refused.push(Reject { entry: format!("{entry}, backend {}", backend_name(text, index)), reason });
                 }
             }
         }
@@ -122,7 +123,7 @@ impl Checker {
 }
 
 /// The name of a backend, or its place when it has none.
-fn called(text: &str, index: usize) -> String {
+fn backend_name(text: &str, index: usize) -> String {
     let backend: Value = serde_json::from_str(text).unwrap_or_default();
     backend["name"].as_str().map_or_else(|| format!("[{index}]"), str::to_owned)
 }

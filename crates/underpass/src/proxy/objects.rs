@@ -6,11 +6,11 @@ use std::fmt;
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use underpass_plan::proxy_server::key;
 use underpass_resources::{HOSTED_CLUSTER_GROUP, ProxyServer, VERSION};
 use underpass_tables::Reject;
 
@@ -142,11 +142,6 @@ fn typed<T: DeserializeOwned>(kind: &str, value: Value, object: fn(Box<T>) -> Ob
         Ok(read) => object(Box::new(read)),
         Err(error) => Object::Refused(Reject { entry, reason: error.to_string() }),
     }
-}
-
-/// Namespace and name, as kubectl would fill them in.
-pub(super) fn key(metadata: &ObjectMeta) -> (&str, &str) {
-    (metadata.namespace.as_deref().unwrap_or("default"), metadata.name.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]
