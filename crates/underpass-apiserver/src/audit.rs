@@ -56,6 +56,13 @@ struct Write {
     user: Option<Arc<User>>,
 }
 
+impl Write {
+    /// Whoever holds a lease renews it every few seconds, for as long as it runs: that tells nothing and would bury the rest.
+    fn is_heartbeat(&self, verb: Verb) -> bool {
+        verb.0 == "PUT" && self.path.starts_with("/apis/coordination.k8s.io/")
+    }
+}
+
 impl Record {
     pub(crate) fn begin(method: &Method, uri: &Uri, headers: &HeaderMap, watch: bool, metrics: Arc<Metrics>) -> Self {
         let write = is_write(method).then(|| Write {
@@ -91,17 +98,22 @@ impl Record {
             self.metrics.took(self.verb.0, took);
         }
         let Some(write) = &self.write else { return };
-        tracing::info!(
-            target: "audit",
-            id = %self.id,
-            user = write.user.as_ref().map_or("-", |user| user.name.as_str()),
-            verb = self.verb.0,
-            path = write.path,
-            code,
-            microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            agent = write.agent,
-            "audit",
-        );
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: "audit",
+                    id = %self.id,
+                    user = write.user.as_ref().map_or("-", |user| user.name.as_str()),
+                    verb = self.verb.0,
+                    path = write.path,
+                    code,
+                    microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+                    agent = write.agent,
+                    "audit",
+                )
+            };
+        }
+        if write.is_heartbeat(self.verb) && code < 400 { line!(debug) } else { line!(info) }
     }
 }
 

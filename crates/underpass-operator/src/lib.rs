@@ -4,7 +4,7 @@
 //! decide, and carry the plan out with the one writer ([`Applier`]). A key only says where to look; a pass trusts nothing but what it
 //! reads itself, so that a lost, doubled or late signal costs time and never correctness.
 //!
-//! [`run`] starts the loops of all kinds. [`teardown`] is the way out: our objects, deleted in dependency order.
+//! [`run`] starts the loops of all kinds in the one process that [`leadership`] chooses. [`teardown`] is the way out: our objects, deleted in dependency order.
 
 mod answer;
 mod apply;
@@ -12,6 +12,7 @@ mod backoff;
 mod drive;
 pub mod engine;
 pub mod kinds;
+pub mod leadership;
 mod metrics;
 mod observe;
 mod reach;
@@ -29,4 +30,4 @@ pub use observe::{ContainerNetworks, Unbuilt};
 pub use reach::{Unreachable, check, explain};
 pub use reconcile::{Key, ObserveError, Reconcile};
 pub use run::{RunError, Settings, run};
-pub use teardown::{Left, Progress, TeardownError, teardown};
+pub use teardown::{FinalizerHeld, Held, Left, Progress, TeardownError, teardown};

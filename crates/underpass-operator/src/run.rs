@@ -12,6 +12,7 @@ use crate::apply::Applier;
 use crate::drive::{Pace, drive};
 use crate::engine::ContainerEngine;
 use crate::kinds;
+use crate::leadership::{Seat, lead};
 use crate::metrics::Metrics;
 use crate::observe::{ContainerNetworks, Unbuilt};
 use crate::reach::{Unreachable, check};
@@ -23,6 +24,8 @@ pub struct Settings {
     pub engine: Arc<dyn ContainerEngine>,
     pub pace: Pace,
     pub metrics: Metrics,
+    /// The lease that says whose controllers work, where several processes could.
+    pub seat: Seat,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -33,20 +36,24 @@ pub enum RunError {
     Ended,
 }
 
-/// Runs the controllers of all kinds until `stop`. A server that cannot be worked with is an error at the start; one that goes away
-/// later is waited for.
+/// Runs the controllers of all kinds until `stop`, whenever this process holds the lease for it. A server that cannot be worked with
+/// is an error at the start; one that goes away later is waited for.
 pub async fn run(client: Client, settings: Settings, stop: CancellationToken) -> Result<(), RunError> {
     tokio::select! {
         checked = check(&client) => checked?,
         () = stop.cancelled() => return Ok(()),
     }
-    let mut controllers = Controllers::new(client, settings, stop.clone());
+    lead(&client, settings.seat.clone(), &stop, || control(client.clone(), settings.clone(), stop.clone())).await;
+    if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended) }
+}
+
+async fn control(client: Client, settings: Settings, stop: CancellationToken) {
+    let mut controllers = Controllers::new(client, settings, stop);
     for kind in KINDS {
         controllers.start_kind(kind);
     }
     info!(kinds = KINDS.len(), "controllers started");
     controllers.loops.join_all().await;
-    if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended) }
 }
 
 struct Controllers {

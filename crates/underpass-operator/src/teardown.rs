@@ -1,5 +1,6 @@
-//! The way out: our objects, deleted stage by stage in dependency order, each waited for until its finalizers are done.
+//! The way out: our objects, deleted in dependency order, each waited for until its finalizers are done.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -7,29 +8,58 @@ use futures::stream::FuturesUnordered;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt};
-use tokio::time::Instant;
+use tokio::time::{Instant, interval_at};
 use underpass_resources::{KINDS, Kind};
 
 use crate::answer::Answer;
 use crate::kinds;
 use crate::reconcile::Key;
 
+/// Whoever watches wonders after two seconds what it hangs on; said before, and then from time to time.
+const FIRST_EXPLANATION: Duration = Duration::from_millis(1500);
+const NEXT_EXPLANATION: Duration = Duration::from_secs(10);
+
 /// Something that happened on the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    Deleting { kind: &'static str, key: Key },
-    Deleted { kind: &'static str, key: Key },
+    Deleting {
+        kind: &'static str,
+        key: Key,
+    },
+    Deleted {
+        kind: &'static str,
+        key: Key,
+    },
+    /// Nothing was heard of these for a while.
+    Waiting(Vec<Left>),
 }
 
-/// An object that was still there when the time was over.
+/// An object that is still there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     pub kind: &'static str,
     pub key: Key,
-    /// What holds it back.
-    pub finalizers: Vec<String>,
-    /// What its `Ready` condition says.
-    pub message: String,
+    pub held: Held,
+}
+
+/// Why an object is still there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Held {
+    /// Nobody has asked it to go: objects of these kinds have to go first.
+    Behind(Vec<&'static str>),
+    /// It is asked to go, and waits for whoever takes these away.
+    By(Vec<FinalizerHeld>),
+    /// It is asked to go, and nothing holds it.
+    ByNothing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FinalizerHeld {
+    pub name: String,
+    /// Who wrote it, by the name in managedFields.
+    pub set_by: Option<String>,
+    /// For a finalizer of our controllers: what they say of the object, which may be nothing.
+    pub ours: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -42,64 +72,70 @@ pub enum TeardownError {
     Wait(&'static str, Key, #[source] Box<kube::runtime::wait::Error>),
 }
 
-/// Deletes every object of our kinds, a stage when the one before is gone. Returns what was left when `patience` was over: later stages
-/// are then not touched, because what is left may still need them.
+type Objects = Vec<(&'static Kind, DynamicObject)>;
+
+/// Deletes every object of our kinds, each when nothing is left that stands on its kind. Returns what was left when `patience` was
+/// over.
 pub async fn teardown(
     client: &Client,
     patience: Duration,
     mut progress: impl FnMut(Progress),
 ) -> Result<Vec<Left>, TeardownError> {
-    let deadline = Instant::now() + patience;
-    for stage in stages() {
-        let emptied = tokio::time::timeout_at(deadline, empty(client, &stage, &mut progress)).await;
-        match emptied {
-            Ok(done) => done?,
-            Err(_) => return left(client).await,
-        }
+    match tokio::time::timeout(patience, empty(client, &mut progress)).await {
+        Ok(done) => done.map(|()| Vec::new()),
+        Err(_) => Ok(left(&list(client).await?)),
     }
-    Ok(Vec::new())
-}
-
-/// Kinds that can go at the same time, in the order in which they can. A kind's stage is one after the last that it waits for; the
-/// table lists those first.
-fn stages() -> Vec<Vec<&'static Kind>> {
-    let mut stages: Vec<Vec<&'static Kind>> = Vec::new();
-    for kind in KINDS {
-        let waits_for = |stage: &Vec<&Kind>| stage.iter().any(|earlier| kind.deleted_after.contains(&earlier.kind));
-        let number = stages.iter().rposition(waits_for).map_or(0, |last| last + 1);
-        if number == stages.len() {
-            stages.push(Vec::new());
-        }
-        stages[number].push(kind);
-    }
-    stages
 }
 
 /// Until a look finds nothing: somebody may have made a new object while the old ones went.
-async fn empty(
-    client: &Client,
-    stage: &[&'static Kind],
-    progress: &mut impl FnMut(Progress),
-) -> Result<(), TeardownError> {
+async fn empty(client: &Client, progress: &mut impl FnMut(Progress)) -> Result<(), TeardownError> {
+    let mut explanation = interval_at(Instant::now() + FIRST_EXPLANATION, NEXT_EXPLANATION);
+    let mut asked: HashMap<String, &'static str> = HashMap::new();
+    let mut going = FuturesUnordered::new();
     loop {
-        let objects = list(client, stage).await?;
+        let objects = list(client).await?;
         if objects.is_empty() {
+            while let Some((kind, key, _)) = going.next().await.transpose()? {
+                progress(Progress::Deleted { kind, key });
+            }
             return Ok(());
         }
-        for (kind, object) in &objects {
-            delete(client, kind, object).await?;
-            progress(Progress::Deleting { kind: kind.kind, key: key(object) });
+        for (kind, object) in objects.iter().filter(|(kind, _)| stands_in_front(kind, &objects).is_empty()) {
+            if asked.insert(uid(object), kind.kind).is_none() {
+                delete(client, kind, object).await?;
+                progress(Progress::Deleting { kind: kind.kind, key: key(object) });
+                going.push(gone(client.clone(), kind, key(object), uid(object)));
+            }
         }
-        let mut going: FuturesUnordered<_> = objects.iter().map(|(kind, object)| gone(client, kind, object)).collect();
-        while let Some((kind, key)) = going.next().await.transpose()? {
-            progress(Progress::Deleted { kind, key });
+        // The last of a kind may let others go; before it there is nothing new to ask for.
+        loop {
+            tokio::select! {
+                Some(result) = going.next() => {
+                    let (kind, key, uid) = result?;
+                    asked.remove(&uid);
+                    progress(Progress::Deleted { kind, key });
+                    if !asked.values().any(|other| *other == kind) {
+                        break;
+                    }
+                }
+                _ = explanation.tick() => {
+                    progress(Progress::Waiting(left(&list(client).await?)));
+                    break;
+                }
+            }
         }
     }
 }
 
-async fn list(client: &Client, stage: &[&'static Kind]) -> Result<Vec<(&'static Kind, DynamicObject)>, TeardownError> {
+/// Kinds of which there are objects, and which go before this one.
+fn stands_in_front(kind: &Kind, objects: &Objects) -> Vec<&'static str> {
+    let there = |name: &&str| objects.iter().any(|(other, _)| other.kind == *name);
+    kind.deleted_after.iter().copied().filter(there).collect()
+}
+
+async fn list(client: &Client) -> Result<Objects, TeardownError> {
     let mut objects = Vec::new();
-    for &kind in stage {
+    for kind in KINDS {
         match kinds::api(client, kind, None).list(&ListParams::default()).await {
             Ok(page) => objects.extend(page.items.into_iter().map(|object| (kind, object))),
             // The CRD is gone, and its objects with it.
@@ -120,33 +156,60 @@ async fn delete(client: &Client, kind: &'static Kind, object: &DynamicObject) ->
 }
 
 async fn gone(
-    client: &Client,
+    client: Client,
     kind: &'static Kind,
-    object: &DynamicObject,
-) -> Result<(&'static str, Key), TeardownError> {
-    let api = kinds::api(client, kind, object.namespace().as_deref());
-    let uid = object.uid().unwrap_or_default();
-    await_condition(api, &object.name_any(), conditions::is_deleted(&uid))
-        .await
-        .map_err(|error| TeardownError::Wait(kind.kind, key(object), Box::new(error)))?;
-    Ok((kind.kind, key(object)))
+    key: Key,
+    uid: String,
+) -> Result<(&'static str, Key, String), TeardownError> {
+    let api = kinds::api(&client, kind, key.namespace.as_deref());
+    match await_condition(api, &key.name, conditions::is_deleted(&uid)).await {
+        Ok(_) => Ok((kind.kind, key, uid)),
+        Err(error) => Err(TeardownError::Wait(kind.kind, key, Box::new(error))),
+    }
 }
 
-async fn left(client: &Client) -> Result<Vec<Left>, TeardownError> {
-    let all: Vec<&'static Kind> = KINDS.iter().collect();
-    let objects = list(client, &all).await?;
-    Ok(objects.into_iter().map(|(kind, object)| describe(kind, &object)).collect())
-}
-
-fn describe(kind: &'static Kind, object: &DynamicObject) -> Left {
-    let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
-    Left {
+fn left(objects: &Objects) -> Vec<Left> {
+    let left = |(kind, object): &(&'static Kind, DynamicObject)| Left {
         kind: kind.kind,
         key: key(object),
-        finalizers: object.finalizers().to_vec(),
-        message: ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default().to_owned(),
+        held: held(kind, object, objects),
+    };
+    objects.iter().map(left).collect()
+}
+
+fn held(kind: &Kind, object: &DynamicObject, objects: &Objects) -> Held {
+    if object.metadata.deletion_timestamp.is_none() {
+        return Held::Behind(stands_in_front(kind, objects));
     }
+    match object.finalizers() {
+        [] => Held::ByNothing,
+        names => Held::By(names.iter().map(|name| finalizer(name, object)).collect()),
+    }
+}
+
+fn finalizer(name: &str, object: &DynamicObject) -> FinalizerHeld {
+    let group = name.split('/').next();
+    let ours = KINDS.iter().any(|kind| Some(kind.group) == group);
+    FinalizerHeld { name: name.to_owned(), set_by: writer(name, object), ours: ours.then(|| ready_message(object)) }
+}
+
+/// Who owns this entry of the list of finalizers.
+fn writer(finalizer: &str, object: &DynamicObject) -> Option<String> {
+    let entry = format!("v:{}", serde_json::Value::from(finalizer));
+    let owns = |fields: &serde_json::Value| !fields["f:metadata"]["f:finalizers"][&entry].is_null();
+    let writes =
+        object.managed_fields().iter().find(|writes| writes.fields_v1.as_ref().is_some_and(|fields| owns(&fields.0)));
+    writes.and_then(|writes| writes.manager.clone())
+}
+
+fn ready_message(object: &DynamicObject) -> String {
+    let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+    ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn uid(object: &DynamicObject) -> String {
+    object.uid().unwrap_or_default()
 }
 
 fn key(object: &DynamicObject) -> Key {
@@ -155,18 +218,50 @@ fn key(object: &DynamicObject) -> Key {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
+    fn object(kind: &'static str, metadata: serde_json::Value) -> (&'static Kind, DynamicObject) {
+        let kind = underpass_resources::kind(kind).unwrap();
+        let mut object = json!({
+            "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata,
+            "status": { "conditions": [{ "type": "Ready", "message": "as it should be" }] }
+        });
+        object["metadata"]["name"] = "x".into();
+        (kind, serde_json::from_value(object).unwrap())
+    }
+
     #[test]
-    fn every_kind_goes_after_all_that_stand_on_it() {
-        let stages = stages();
-        assert_eq!(stages.iter().map(Vec::len).sum::<usize>(), KINDS.len());
-        let stage_of = |name: &str| stages.iter().position(|stage| stage.iter().any(|kind| kind.kind == name)).unwrap();
-        for kind in KINDS {
-            for earlier in kind.deleted_after {
-                assert!(stage_of(earlier) < stage_of(kind.kind), "{earlier} before {}", kind.kind);
-            }
-        }
-        assert!(stages.len() > 1);
+    fn what_is_not_asked_to_go_waits_for_other_kinds_and_has_no_finalizer_to_blame() {
+        let infra = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/hold"] });
+        let objects = vec![object("Infra", infra), object("ProxyServer", json!({ "finalizers": ["a.b/c"] }))];
+        let held: Vec<Held> = left(&objects).into_iter().map(|left| left.held).collect();
+        let foreign = FinalizerHeld { name: "example.com/hold".into(), set_by: None, ours: None };
+        assert_eq!(held, [Held::By(vec![foreign]), Held::Behind(vec!["Infra"])]);
+    }
+
+    #[test]
+    fn a_finalizer_is_told_with_its_writer_and_ours_with_what_the_controllers_say() {
+        let fields = json!({ "f:metadata": { "f:finalizers": { ".": {}, "v:\"underpass.dev/network\"": {} } } });
+        let managed =
+            json!([{ "manager": "underpass", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields }]);
+        let metadata = json!({
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "managedFields": managed, "finalizers": ["underpass.dev/network"]
+        });
+        let ours = FinalizerHeld {
+            name: "underpass.dev/network".into(),
+            set_by: Some("underpass".into()),
+            ours: Some("as it should be".into()),
+        };
+        assert_eq!(left(&vec![object("ContainerNetwork", metadata)])[0].held, Held::By(vec![ours]));
+    }
+
+    #[test]
+    fn a_kind_goes_as_soon_as_nothing_stands_on_it() {
+        let objects = vec![object("InterceptRequest", json!({})), object("ContainerNetwork", json!({}))];
+        assert_eq!(stands_in_front(objects[1].0, &objects), Vec::<&str>::new());
+        let workstation = underpass_resources::kind("Workstation").unwrap();
+        assert_eq!(stands_in_front(workstation, &objects), ["InterceptRequest"]);
     }
 }

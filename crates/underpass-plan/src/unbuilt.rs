@@ -56,13 +56,32 @@ pub fn plan(observed: &Observed) -> Plan {
     Plan {
         status: Some(json!({ "observedGeneration": generation, "conditions": conditions })),
         events: event.into_iter().collect(),
-        ..Plan::nothing(subject, format!("this version has no controller that builds a {}", object.kind))
+        ..Plan::nothing(subject, format!("this version has no controller that builds {}", with_article(&object.kind)))
     }
 }
 
 fn message(kind: &str) -> String {
     format!(
-        "this version of underpass stores and checks a {kind} but does not build its crossing yet; \
-         nothing was done for this object, and a version that can will find it here"
+        "this version of underpass stores and checks {} but does not build its crossing yet; \
+         nothing was done for this object, and a version that can will find it here",
+        with_article(kind)
     )
+}
+
+fn with_article(kind: &str) -> String {
+    let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+    format!("{article} {kind}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_spoken_of_as_people_do() {
+        for (kind, said) in [("Infra", "an Infra"), ("EgressGateway", "an EgressGateway"), ("DNSServer", "a DNSServer")]
+        {
+            assert!(message(kind).contains(&format!("checks {said} but")), "{}", message(kind));
+        }
+    }
 }

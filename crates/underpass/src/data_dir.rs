@@ -5,6 +5,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::leftovers;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -25,10 +26,14 @@ impl DataDir {
         Ok(Self { path: path.to_owned(), _lock: lock(path)?, _temporary: None })
     }
 
-    /// A folder of its own that goes with this value.
+    /// A folder of its own that goes with this value. When the process is killed it stays, until the next one is made.
     pub(crate) fn temporary() -> anyhow::Result<Self> {
-        let folder =
-            tempfile::Builder::new().prefix("underpass-").tempdir().context("cannot create a temporary folder")?;
+        let place = std::env::temp_dir();
+        leftovers::remove(&place);
+        let folder = tempfile::Builder::new()
+            .prefix(&leftovers::prefix())
+            .tempdir_in(&place)
+            .with_context(|| format!("cannot create a folder in {}", place.display()))?;
         Ok(Self { path: folder.path().to_owned(), _lock: lock(folder.path())?, _temporary: Some(folder) })
     }
 

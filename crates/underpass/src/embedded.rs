@@ -83,7 +83,7 @@ impl Embedded {
                  export KUBECONFIG={kubeconfig}\n  kubectl get underpass -A\n"
             ),
         };
-        Ok(output::print(&text)?)
+        output::print(&text)
     }
 
     /// Resolves only when the server ends without having been asked to.

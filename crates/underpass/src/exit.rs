@@ -15,6 +15,13 @@ pub(crate) enum Ended {
     Forced,
 }
 
+impl Ended {
+    /// The same end, with news that are bad.
+    pub(crate) fn but_badly(self) -> Self {
+        if self == Self::Well { Self::Badly } else { self }
+    }
+}
+
 pub(crate) fn code(result: anyhow::Result<Ended>) -> ExitCode {
     match result {
         Ok(Ended::Well) => ExitCode::SUCCESS,
@@ -31,6 +38,6 @@ pub(crate) fn code(result: anyhow::Result<Ended>) -> ExitCode {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<std::io::Error>();
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }

@@ -21,7 +21,8 @@ pub(crate) fn start(logging: &Logging) {
         // A second start does not happen: `init` below would panic.
         let _ = CHANGEABLE.set(handle);
     }
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    // A log that cannot be written (the terminal is gone) would be told to the same place, and that must not end the work.
+    let lines = fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match logging.log_format {
         LogFormat::Json => lines.json().boxed(),
         LogFormat::Human => {

@@ -6,6 +6,8 @@ mod commands;
 mod data_dir;
 mod embedded;
 mod exit;
+mod following;
+mod leftovers;
 mod logging;
 mod manifests;
 mod output;
@@ -13,6 +15,7 @@ mod proxy;
 mod server;
 mod settings;
 mod signals;
+mod way_out;
 
 use std::process::ExitCode;
 

@@ -2,13 +2,13 @@
 
 use std::io::{IsTerminal, Write};
 
+use anyhow::Context;
 use serde::Serialize;
 
 /// Writes to stdout at once: a reader may wait for exactly this line.
-pub(crate) fn print(text: &str) -> std::io::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")
 }
 
 /// A line of progress for the person at the terminal.

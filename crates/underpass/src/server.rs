@@ -6,29 +6,40 @@ use anyhow::{Context, anyhow, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
+/// A server as a kubeconfig describes it.
+pub(crate) struct Server {
+    pub(crate) client: Client,
+    pub(crate) url: String,
+    /// All that the kubeconfig says.
+    pub(crate) text: String,
+}
+
 /// The server that a kubeconfig names: one file, or several with colons between them, as KUBECONFIG may. Nothing is asked yet.
-pub(crate) async fn from_file(path: &Path) -> anyhow::Result<Client> {
+pub(crate) async fn from_file(path: &Path) -> anyhow::Result<Server> {
     let files: Vec<PathBuf> = std::env::split_paths(path).filter(|file| file.exists()).collect();
     if files.is_empty() {
         bail!("there is no kubeconfig at {}: start `underpass up`, or name another with --kubeconfig", path.display());
     }
     let mut all = Kubeconfig::default();
+    let mut text = String::new();
     for file in &files {
         all = Kubeconfig::read_from(file)
             .and_then(|one| all.merge(one))
             .map_err(|error| anyhow!("{}: {}", cannot_use(file), why(&error)))?;
+        text.push_str(&std::fs::read_to_string(file).with_context(|| cannot_use(file))?);
     }
-    client(all).await.with_context(|| cannot_use(path))
+    server(all, text).await.with_context(|| cannot_use(path))
 }
 
 /// The server that the text of a kubeconfig names.
 pub(crate) async fn from_text(kubeconfig: &str) -> anyhow::Result<Client> {
-    client(Kubeconfig::from_yaml(kubeconfig)?).await
+    Ok(server(Kubeconfig::from_yaml(kubeconfig)?, kubeconfig.to_owned()).await?.client)
 }
 
-async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
+async fn server(kubeconfig: Kubeconfig, text: String) -> anyhow::Result<Server> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    Ok(Server { client: Client::try_from(config)?, url, text })
 }
 
 fn cannot_use(path: &Path) -> String {

@@ -1,4 +1,6 @@
-//! SIGINT and SIGTERM, counted: the first asks for an orderly end, the second for an end.
+//! SIGINT, SIGTERM and SIGHUP, counted: the first asks for an orderly end, the second for an end.
+//!
+//! SIGHUP says that the terminal is gone, and with it the person who could press Ctrl-C. Under `nohup` it is ignored, and stays so.
 
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ const ONE_WISH: Duration = Duration::from_secs(1);
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Option<Signal>,
     wishes: Wishes,
 }
 
@@ -29,6 +32,7 @@ impl Signals {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: if is_hangup_ignored() { None } else { Some(listen(SignalKind::hangup())?) },
             wishes: Wishes::default(),
         })
     }
@@ -39,12 +43,28 @@ impl Signals {
             tokio::select! {
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => {}
+                Some(_) = recv(self.hangup.as_mut()) => {}
             }
             if self.wishes.is_new(Instant::now()) {
                 return;
             }
         }
     }
+}
+
+async fn recv(signal: Option<&mut Signal>) -> Option<()> {
+    signal?.recv().await
+}
+
+fn is_hangup_ignored() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, SignalKind::hangup()))
+}
+
+/// Whether the mask in the text of a process's status has the bit of this signal.
+fn ignores(status: &str, kind: SignalKind) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask & (1 << (kind.as_raw_value() - 1)) != 0
 }
 
 impl Wishes {
@@ -60,6 +80,13 @@ impl Wishes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_parent_ignored_is_read_from_the_status() {
+        assert!(ignores("Name:\tup\nSigIgn:\t0000000000001001\n", SignalKind::hangup()));
+        assert!(!ignores("SigIgn:\t0000000000001000\n", SignalKind::hangup()));
+        assert!(!ignores("", SignalKind::hangup()));
+    }
 
     #[test]
     fn an_echo_is_not_a_second_wish_and_does_not_put_it_off() {

@@ -62,7 +62,7 @@ impl FakeApi {
         if parts.method == Method::GET {
             return match self.get(path) {
                 Some(object) => reply(StatusCode::OK, &object),
-                None => failure(StatusCode::NOT_FOUND),
+                None => refused(StatusCode::NOT_FOUND),
             };
         }
         if path.contains("/events") {
@@ -72,7 +72,7 @@ impl FakeApi {
         assert!(parts.uri.query().unwrap_or_default().contains("fieldManager=underpass"), "{}", parts.uri);
         let refusal = self.refusals.lock().unwrap().pop();
         match refusal {
-            Some(code) => failure(code),
+            Some(code) => refused(code),
             None => self.apply(path, &body),
         }
     }
@@ -83,9 +83,9 @@ impl FakeApi {
             None => (path, false),
         };
         let mut objects = self.objects.lock().unwrap();
-        let Some(object) = objects.get_mut(target) else { return failure(StatusCode::NOT_FOUND) };
+        let Some(object) = objects.get_mut(target) else { return refused(StatusCode::NOT_FOUND) };
         if body["metadata"]["uid"] != object["metadata"]["uid"] {
-            return failure(StatusCode::CONFLICT);
+            return refused(StatusCode::CONFLICT);
         }
         if status {
             let ready = &body["status"]["conditions"][0];
@@ -112,14 +112,17 @@ fn is_released(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string() && !held
 }
 
-fn failure(code: StatusCode) -> Response<Body> {
-    let reason = if code == StatusCode::CONFLICT { "Conflict" } else { "NotFound" };
+fn refused(code: StatusCode) -> Response<Body> {
+    failure(code, if code == StatusCode::CONFLICT { "Conflict" } else { "NotFound" })
+}
+
+pub(super) fn failure(code: StatusCode, reason: &str) -> Response<Body> {
     reply(
         code,
         &json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "refused", "reason": reason, "code": code.as_u16() }),
     )
 }
 
-fn reply(code: StatusCode, body: &Value) -> Response<Body> {
+pub(super) fn reply(code: StatusCode, body: &Value) -> Response<Body> {
     Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
 }

@@ -5,6 +5,7 @@
 
 mod api;
 mod engine;
+pub(crate) mod lease;
 
 pub(crate) use api::FakeApi;
 pub(crate) use engine::MemoryEngine;
@@ -12,6 +13,7 @@ pub(crate) use engine::MemoryEngine;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use underpass_operator::leadership::{Seat, TERM};
 use underpass_operator::{Backoff, Pace};
 
 /// What was written where, in order.
@@ -39,6 +41,10 @@ pub(crate) fn pace() -> Pace {
         period: Duration::from_secs(60),
         backoff: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) },
     }
+}
+
+pub(crate) fn seat(candidate: &str) -> Seat {
+    Seat { namespace: "kube-system".into(), name: "controllers".into(), candidate: candidate.into(), term: TERM }
 }
 
 /// Lets everything that can happen happen, until `done`; fails when it never does.

@@ -6,17 +6,23 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use underpass_operator::engine::Unavailable;
+use underpass_operator::leadership::{self, Seat};
 use underpass_operator::{Metrics, Pace, Settings};
 
 use crate::exit::Ended;
-use crate::server;
+use crate::following;
 use crate::signals::Signals;
+
+/// Where a lease of the controllers is, on every server: this namespace cannot be deleted.
+pub(crate) const LEASE_NAMESPACE: &str = "kube-system";
+pub(crate) const LEASE: &str = "underpass-controllers";
 
 pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
-    let client = server::from_file(&kubeconfig).await?;
+    let client = following::client(&kubeconfig).await?;
     let stop = CancellationToken::new();
-    let mut controllers = tokio::spawn(underpass_operator::run(client, settings(Metrics::default()), stop.clone()));
+    let settings = settings(Metrics::default(), leadership::candidate(&host()));
+    let mut controllers = tokio::spawn(underpass_operator::run(client, settings, stop.clone()));
     tokio::select! {
         () = signals.next() => stop.cancel(),
         ended = &mut controllers => {
@@ -30,7 +36,15 @@ pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
     }
 }
 
-/// What the controllers work with on this machine.
-pub(crate) fn settings(metrics: Metrics) -> Settings {
-    Settings { engine: Arc::new(Unavailable::from_environment()), pace: Pace::default(), metrics }
+/// What the controllers work with on this machine, under the name that others are told.
+pub(crate) fn settings(metrics: Metrics, candidate: String) -> Settings {
+    let seat =
+        Seat { namespace: LEASE_NAMESPACE.to_owned(), name: LEASE.to_owned(), candidate, term: leadership::TERM };
+    Settings { engine: Arc::new(Unavailable::from_environment()), pace: Pace::default(), metrics, seat }
+}
+
+/// The name of this machine, as its own tools say it.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
 }

@@ -2,7 +2,7 @@
 
 mod apiserver;
 mod completion;
-mod controllers;
+pub(crate) mod controllers;
 mod crds;
 mod explain;
 mod plan;

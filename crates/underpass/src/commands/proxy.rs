@@ -139,7 +139,7 @@ impl Running {
                 format!("underpass proxy is ready\n{listeners}  admin     http://{admin}\n  pid       {pid}\n")
             }
         };
-        Ok(output::print(&text)?)
+        output::print(&text)
     }
 
     /// Reads the file again. What it says wrongly is told and changes nothing. Connections do not wait for this thread.

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use underpass_operator::{Left, Progress, RunError, teardown};
+use underpass_operator::{Left, RunError, teardown};
 
 use super::controllers;
 use crate::check::Checker;
@@ -15,11 +15,16 @@ use crate::embedded::Embedded;
 use crate::exit::Ended;
 use crate::manifests::{self, Document};
 use crate::output::tell;
-use crate::settings::ServerSettings;
+use crate::settings::{Place, ServerSettings};
 use crate::signals::Signals;
+use crate::way_out;
 
 /// How long the way out may take. An engine needs seconds for a stubborn container; a minute means that something is stuck.
 const TEARDOWN_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who holds the lease of the controllers. Always the same name: the data directory has one process, so that whoever finds the name of
+/// its predecessor there knows that it is gone.
+const CANDIDATE: &str = "underpass-up";
 
 pub(crate) async fn run(settings: ServerSettings, files: Vec<PathBuf>) -> anyhow::Result<Ended> {
     // A file that cannot be read, or that a server would refuse, is known before anything is started.
@@ -35,16 +40,14 @@ pub(crate) async fn run(settings: ServerSettings, files: Vec<PathBuf>) -> anyhow
         () = signals.next() => None,
         error = running.failed() => return Err(error),
     };
-    if let Some(refused) = refused {
-        // Objects of earlier runs are not to blame: they stay, and the next `up` goes on with them.
-        running.stop().await?;
-        return Err(refused);
-    }
     stop.cancel();
     let end = async {
+        if let Some(refused) = refused {
+            return running.give_up(refused, &settings).await;
+        }
         // What is on its way to the server arrives first: it could outlive the deletion otherwise.
-        if let Err(refused) = work.await {
-            tell(&format!("underpass: {refused:#}"));
+        if let Err(Refused { why, .. }) = work.await {
+            tell(&format!("underpass: {why:#}"));
         }
         running.shut_down().await
     };
@@ -57,10 +60,23 @@ pub(crate) async fn run(settings: ServerSettings, files: Vec<PathBuf>) -> anyhow
     }
 }
 
+/// A document that was not taken, and those before it that were.
+struct Refused {
+    why: anyhow::Error,
+    applied: Vec<String>,
+}
+
 /// Applies the files, then has nothing to do but to be stopped.
-async fn work(client: &Client, documents: Vec<Document>, stop: &CancellationToken) -> anyhow::Result<()> {
-    manifests::apply_all(client, documents, stop, |document| tell(&format!("applied {document}"))).await?;
-    stop.cancelled().await;
+async fn work(client: &Client, documents: Vec<Document>, stop: &CancellationToken) -> Result<(), Refused> {
+    let mut applied = Vec::new();
+    let note = |document: &Document| {
+        tell(&format!("applied {document}"));
+        applied.push(document.subject());
+    };
+    match manifests::apply_all(client, documents, stop, note).await {
+        Ok(()) => stop.cancelled().await,
+        Err(why) => return Err(Refused { why, applied }),
+    }
     Ok(())
 }
 
@@ -76,7 +92,7 @@ impl Running {
         let stop_controllers = CancellationToken::new();
         let controllers = underpass_operator::run(
             server.client(),
-            controllers::settings(server.controllers_metrics()),
+            controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned()),
             stop_controllers.clone(),
         );
         Ok(Self { server, controllers: tokio::spawn(controllers), stop_controllers })
@@ -96,12 +112,29 @@ impl Running {
 
     /// Our objects first, while the controllers can still take away what stands behind them; then controllers and server.
     async fn shut_down(self) -> anyhow::Result<Ended> {
-        let left = teardown(&self.server.client(), TEARDOWN_PATIENCE, report).await;
+        let left = teardown(&self.server.client(), TEARDOWN_PATIENCE, way_out::report).await;
         self.stop().await?;
         match left?.as_slice() {
             [] => Ok(Ended::Well),
             left => bail!("{}", describe(left)),
         }
+    }
+
+    /// Objects of earlier runs are not to blame for a file: all stay, and the next `up` goes on with them. Where nothing is kept they go
+    /// as at every end, with what was made for them.
+    async fn give_up(self, Refused { why, applied }: Refused, settings: &ServerSettings) -> anyhow::Result<Ended> {
+        if settings.durable {
+            self.stop().await?;
+            return Err(if applied.is_empty() { why } else { anyhow!("{why:#}\n{}", kept(&applied, settings)) });
+        }
+        tell(&format!("underpass: {why:#}"));
+        if !applied.is_empty() {
+            tell(&format!(
+                "with --ephemeral nothing is kept: what was applied before goes now ({})",
+                applied.join(", ")
+            ));
+        }
+        Ok(self.shut_down().await?.but_badly())
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -111,26 +144,24 @@ impl Running {
     }
 }
 
-fn report(progress: Progress) {
-    match progress {
-        Progress::Deleting { kind, key } => tell(&format!("deleting {kind} {key}")),
-        Progress::Deleted { kind, key } => tell(&format!("deleted  {kind} {key}")),
-    }
+fn kept(applied: &[String], settings: &ServerSettings) -> String {
+    let (what, up) = (applied.join(", "), "underpass up");
+    let again = match &settings.place {
+        Place::Folder(folder) => format!("`{up} --data-dir {}`", folder.display()),
+        Place::Temporary => format!("`{up}`"),
+    };
+    format!(
+        "applied before that, and kept: {what}\n\
+         to go on, mend the file and start again; to remove them, start {again} and end it with Ctrl-C, which deletes all objects of \
+         underpass's kinds (those of other kinds: `kubectl delete` while it runs)"
+    )
 }
 
 fn describe(left: &[Left]) -> String {
+    let seconds = TEARDOWN_PATIENCE.as_secs();
     let mut text = format!(
-        "after {} seconds these objects are still there; the next `underpass up` on this data directory goes on with them:",
-        TEARDOWN_PATIENCE.as_secs()
+        "after {seconds} seconds these objects are still there; the next `underpass up` on this data directory goes on with them:"
     );
-    for Left { kind, key, finalizers, message } in left {
-        text.push_str(&format!("\n  {kind} {key}"));
-        if !finalizers.is_empty() {
-            text.push_str(&format!(", held by {}", finalizers.join(", ")));
-        }
-        if !message.is_empty() {
-            text.push_str(&format!(": {message}"));
-        }
-    }
+    text.extend(way_out::lines(left).into_iter().map(|line| format!("\n  {line}")));
     text
 }

@@ -24,7 +24,7 @@ pub(crate) async fn apply_all(
     client: &Client,
     mut documents: Vec<Document>,
     stop: &CancellationToken,
-    applied: impl Fn(&Document),
+    mut applied: impl FnMut(&Document),
 ) -> anyhow::Result<()> {
     order(&mut documents);
     for document in documents.iter().take_while(|_| !stop.is_cancelled()) {

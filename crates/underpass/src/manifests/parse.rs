@@ -36,6 +36,14 @@ impl Document {
     pub(crate) fn text(&self, pointer: &str) -> &str {
         self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
+
+    /// What it is and what it is called, without where it was written.
+    pub(crate) fn subject(&self) -> String {
+        match (self.text("/kind"), self.text("/metadata/namespace"), self.text("/metadata/name")) {
+            (kind, "", name) => format!("{kind} {name}"),
+            (kind, namespace, name) => format!("{kind} {namespace}/{name}"),
+        }
+    }
 }
 
 impl fmt::Display for Document {

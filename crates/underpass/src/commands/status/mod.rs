@@ -1,5 +1,6 @@
 //! `underpass status`: every object of ours, and whether it works.
 
+mod controllers;
 mod row;
 mod table;
 mod watch;
@@ -14,15 +15,20 @@ use underpass_resources::{KINDS, Kind};
 use crate::args::{Status, StatusFormat};
 use crate::exit::Ended;
 use crate::{output, server, settings};
+use controllers::Controllers;
 
 pub(crate) async fn run(args: Status) -> anyhow::Result<Ended> {
     let kubeconfig = settings::kubeconfig(args.server)?;
-    let client = server::from_file(&kubeconfig).await?;
+    let client = server::from_file(&kubeconfig).await?.client;
     let objects = list(&client).await.with_context(|| format!("cannot use {}", kubeconfig.display()))?;
     if args.watch {
         return watch::run(&client, args.output).await;
     }
-    output::print(&render(&objects, args.output)?)?;
+    let controllers = Controllers::look(&client).await;
+    if let Some(warning) = controllers.warning(&kubeconfig).filter(|_| !objects.is_empty()) {
+        output::tell(&warning);
+    }
+    output::print(&render(&objects, controllers, args.output)?)?;
     Ok(Ended::Well)
 }
 
@@ -45,12 +51,12 @@ fn typed(kind: &Kind, mut object: DynamicObject) -> DynamicObject {
     object
 }
 
-fn render(objects: &[DynamicObject], format: StatusFormat) -> anyhow::Result<String> {
+fn render(objects: &[DynamicObject], controllers: Controllers, format: StatusFormat) -> anyhow::Result<String> {
     let list =
         || json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "" }, "items": objects });
     match format {
         StatusFormat::Json => output::json(&list()),
         StatusFormat::Yaml => output::yaml(&list()),
-        StatusFormat::Table => Ok(table::render(objects)),
+        StatusFormat::Table => Ok(table::render(objects, controllers)),
     }
 }

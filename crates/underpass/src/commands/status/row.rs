@@ -5,6 +5,8 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use super::controllers::Controllers;
+
 pub(super) const HEADINGS: [&str; 7] = ["KIND", "NAMESPACE", "NAME", "READY", "REASON", "MESSAGE", "AGE"];
 
 /// Where the columns stand that are treated in a way of their own.
@@ -13,20 +15,31 @@ pub(super) const REASON: usize = 4;
 pub(super) const MESSAGE: usize = 5;
 
 /// The cells under the headings. An object that no controller has looked at yet is neither ready nor not.
-pub(super) fn cells(object: &DynamicObject, now: Timestamp) -> [String; 7] {
-    let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
-    let word = |name: &str| ready.and_then(|ready| ready[name].as_str()).unwrap_or_default().to_owned();
+pub(super) fn cells(object: &DynamicObject, controllers: Controllers, now: Timestamp) -> [String; 7] {
+    let word = |condition: &Value, name: &str| condition[name].as_str().unwrap_or_default().to_owned();
+    let (status, reason, message) = match ready(object) {
+        Some(ready) => (word(ready, "status"), word(ready, "reason"), one_line(&word(ready, "message"))),
+        None => {
+            let (reason, message) = controllers.say_of_unseen();
+            ("Unknown".to_owned(), reason.to_owned(), message.to_owned())
+        }
+    };
     let deleting = object.metadata.deletion_timestamp.is_some();
     [
         object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default(),
         object.namespace().unwrap_or_default(),
         object.name_any(),
-        ready.map_or_else(|| "Unknown".to_owned(), |_| word("status")),
-        if deleting { "Deleting".to_owned() } else { word("reason") },
-        one_line(&word("message")),
+        status,
+        if deleting { "Deleting".to_owned() } else { reason },
+        message,
         object.creation_timestamp().map(|created| age(now.duration_since(created.0))).unwrap_or_default(),
     ]
+}
+
+/// Its `Ready` condition, once a controller has looked at it.
+pub(super) fn ready(object: &DynamicObject) -> Option<&Value> {
+    let mut conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == "Ready")
 }
 
 /// The part of the object that decides whether a line would be new, the passing of time left out.
@@ -74,11 +87,15 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_nobody_looked_at_is_unknown() {
+    fn an_object_that_nobody_looked_at_is_unknown_and_says_why() {
         let object = serde_json::json!({
             "apiVersion": "underpass.dev/v1alpha1", "kind": "ContainerNetwork", "metadata": { "name": "n" }
         });
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        assert_eq!(cells(&object, Timestamp::UNIX_EPOCH), ["ContainerNetwork", "", "n", "Unknown", "", "", ""]);
+        for (controllers, reason) in [(Controllers::Missing, "NoControllers"), (Controllers::Run, "NotLookedAtYet")] {
+            let cells = cells(&object, controllers, Timestamp::UNIX_EPOCH);
+            assert_eq!(cells[..5], ["ContainerNetwork", "", "n", "Unknown", reason]);
+            assert_eq!(cells[MESSAGE].contains("`underpass controllers` starts them"), reason == "NoControllers");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 
+use super::controllers::Controllers;
 use super::row::{self, HEADINGS, MESSAGE, READY};
 use crate::output;
 
@@ -11,12 +12,12 @@ const GAP: usize = 3;
 /// A message is never cut shorter than this; lines then wrap.
 const SHORTEST_MESSAGE: usize = 20;
 
-pub(super) fn render(objects: &[DynamicObject]) -> String {
+pub(super) fn render(objects: &[DynamicObject], controllers: Controllers) -> String {
     if objects.is_empty() {
         return "there are no objects of ours; `underpass plan -f FILE` shows what one would do\n".to_owned();
     }
     let now = Timestamp::now();
-    let mut rows: Vec<_> = objects.iter().map(|object| row::cells(object, now)).collect();
+    let mut rows: Vec<_> = objects.iter().map(|object| row::cells(object, controllers, now)).collect();
     if let Some(columns) = output::terminal_width() {
         fit(&mut rows, columns);
     }

@@ -11,6 +11,7 @@ use kube::{Client, ResourceExt};
 use underpass_operator::kinds;
 use underpass_resources::KINDS;
 
+use super::controllers::Controllers;
 use super::{row, table, typed};
 use crate::args::StatusFormat;
 use crate::exit::Ended;
@@ -29,7 +30,13 @@ pub(super) async fn run(client: &Client, format: StatusFormat) -> anyhow::Result
     loop {
         tokio::select! {
             () = signals.next() => return Ok(Ended::Well),
-            Some((kind, event)) = changes.next() => view.take(kind, event?)?,
+            Some((kind, event)) = changes.next() => {
+                let event = event?;
+                if is_unseen(&event) {
+                    view.controllers = Controllers::look(client).await;
+                }
+                view.take(kind, event)?;
+            }
         }
     }
 }
@@ -48,17 +55,29 @@ fn is_missing_kind(event: &watcher::Result<Event<DynamicObject>>) -> bool {
     status.is_not_found()
 }
 
+/// Whether it tells of an object that no controller has looked at.
+fn is_unseen(event: &Event<DynamicObject>) -> bool {
+    matches!(event, Event::Apply(object) | Event::InitApply(object) if row::ready(object).is_none())
+}
+
 struct View {
     format: StatusFormat,
     redraw: bool,
     objects: BTreeMap<Place, DynamicObject>,
+    controllers: Controllers,
     /// Kinds whose first list has not come in full.
     starting: usize,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { format: StatusFormat::Table, redraw: false, objects: BTreeMap::new(), starting: KINDS.len() }
+        Self {
+            format: StatusFormat::Table,
+            redraw: false,
+            objects: BTreeMap::new(),
+            controllers: Controllers::Unknown,
+            starting: KINDS.len(),
+        }
     }
 }
 
@@ -98,14 +117,14 @@ impl View {
             StatusFormat::Json => format!("{}\n", serde_json::to_string(object)?),
             StatusFormat::Yaml => format!("---\n{}", output::yaml(object)?),
             StatusFormat::Table => {
-                let mut cells = row::cells(object, Timestamp::now());
+                let mut cells = row::cells(object, self.controllers, Timestamp::now());
                 if deleted {
                     cells[row::REASON] = "Deleted".to_owned();
                 }
                 format!("{}\n", cells.join("\t"))
             }
         };
-        Ok(output::print(&text)?)
+        output::print(&text)
     }
 
     /// Home, the table, and whatever stood below it gone: without the flicker of an empty screen.
@@ -114,8 +133,9 @@ impl View {
             return Ok(());
         }
         let objects: Vec<_> = self.objects.values().cloned().collect();
-        let lines: String = table::render(&objects).lines().map(|line| format!("{line}\x1b[K\n")).collect();
-        Ok(output::print(&format!("\x1b[H{lines}\x1b[J"))?)
+        let lines: String =
+            table::render(&objects, self.controllers).lines().map(|line| format!("{line}\x1b[K\n")).collect();
+        output::print(&format!("\x1b[H{lines}\x1b[J"))
     }
 }
 

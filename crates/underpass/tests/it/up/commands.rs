@@ -89,6 +89,19 @@ fn the_definitions_can_be_given_to_a_cluster() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_said_with_what_failed() {
+    for command in ["crds", "version", "completion bash"] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{BINARY} {command} > /dev/full")]);
+        let said = Process::start(&mut shell).wait().failed();
+        assert_eq!(said, "underpass: cannot write to stdout: No space left on device (os error 28)\n");
+        shell = Command::new("bash");
+        shell.args(["-c", &format!("set -o pipefail; {BINARY} {command} | true")]);
+        assert_eq!(Process::start(&mut shell).wait().ok(), "", "a reader that has enough is no failure");
+    }
+}
+
+#[test]
 fn every_command_has_help_with_an_example() {
     for command in COMMANDS {
         let help = run(&format!("{command} --help")).ok();

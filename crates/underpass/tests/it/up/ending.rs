@@ -1,6 +1,8 @@
 //! The way out: orderly, forced, and none at all.
 
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use underpass_testbed::{Launch, PATIENCE, Process, Signal, wait_until};
 
@@ -103,10 +105,7 @@ fn a_second_signal_ends_at_once_and_leaves_the_rest_to_the_next_up() {
     let launch = || Launch::up(BINARY).data_dir(folder.path());
     let mut server = launch().start();
     let kubectl = server.kubectl();
-    kubectl.ok_with(
-        "apply -f -",
-        &network("stuck").replace("{name: stuck", "{finalizers: [example.com/hold], name: stuck"),
-    );
+    kubectl.ok_with("apply -f -", &network("stuck").replace("{name: stuck", HELD));
     server.process().signal(Signal::INT);
     server
         .process()
@@ -125,6 +124,99 @@ fn a_second_signal_ends_at_once_and_leaves_the_rest_to_the_next_up() {
     assert_eq!(kubectl.ok("get ctrnet -o name"), "containernetwork.underpass.dev/stuck\n");
     kubectl.ok(r#"patch ctrnet stuck --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'"#);
     assert_eq!(next.stop().code, Some(0));
+}
+
+const HELD: &str = "{finalizers: [example.com/hold], name: stuck";
+
+/// An Infra that cannot go, a ProxyServer that goes after it, and a network that has nothing to do with either.
+#[test]
+fn one_that_is_held_holds_up_only_those_behind_it_and_the_reason_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Launch::up(BINARY).data_dir(folder.path()).start();
+    let kubectl = server.kubectl();
+    kubectl.ok_with("apply -f -", &network("free"));
+    kubectl.ok(&format!("apply -f {}", root().join("examples/hosted-cluster.yaml").display()));
+    kubectl.ok(&format!("apply -f {}", root().join("examples/proxy-server.yaml").display()));
+    let infra = kubectl.ok("get infra -A -o jsonpath='{.items[0].metadata.namespace}/{.items[0].metadata.name}'");
+    let (namespace, name) = infra.split_once('/').unwrap();
+    let hold = r#"{"metadata":{"finalizers":["example.com/hold"]}}"#;
+    kubectl.ok(&format!("patch infra {name} -n {namespace} --type=merge --field-manager=somebody -p '{hold}'"));
+    let asked = Instant::now();
+    server.process().signal(Signal::INT);
+    let process = server.process();
+    process.wait_for_stderr("the reason", |text| text.contains("waiting for ").then_some(()));
+    assert!(asked.elapsed() < Duration::from_secs(10), "two seconds, on a busy machine more: {:?}", asked.elapsed());
+    let said = process.wait_for_stderr("what to do", |text| text.contains("Ctrl-C again").then(|| text.to_owned()));
+    let held = format!(
+        "waiting for Infra {infra}: held by the finalizer example.com/hold of somebody, who has to remove it\n"
+    );
+    assert_contains(&said, &[&held, "deleted  ContainerNetwork free\n"]);
+    let behind =
+        said.lines().find(|line| line.starts_with("waiting for ProxyServer ")).unwrap_or_else(|| panic!("{said}"));
+    assert!(behind.ends_with(": not yet asked to go, because it goes after Infra"), "{behind}");
+    kubectl
+        .ok(&format!("patch infra {name} -n {namespace} --type=merge -p '{}'", r#"{"metadata":{"finalizers":null}}"#));
+    assert_eq!(server.wait().code, Some(0));
+}
+
+/// Killing `script` takes the terminal away from what runs in it, as closing a window does: SIGHUP, and a stderr that fails.
+#[test]
+fn a_terminal_that_goes_away_asks_for_an_orderly_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, file) = (folder.path().join("data"), write(folder.path(), "net.yaml", &network("net")));
+    let line = format!("{BINARY} up --data-dir {} -f {}", data.display(), file.display());
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--command", &line, "/dev/null"]).env("HOME", folder.path()).env_remove("RUST_LOG");
+    let mut terminal = Process::start(&mut command);
+    terminal.wait_for_stdout("the file to be applied", |text| text.contains("applied ").then_some(()));
+    let pid = std::fs::read_to_string(data.join("lock")).unwrap().trim().to_owned();
+    terminal.signal(Signal::KILL);
+    wait_until("the end", PATIENCE, || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
+    assert!(!data.join("kubeconfig").exists(), "it ended in order");
+    assert_eq!(Launch::up(BINARY).data_dir(&data).start().kubectl().ok("get underpass -A -o name"), "");
+}
+
+#[test]
+fn under_nohup_a_hangup_is_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("nohup");
+    command.args([BINARY, "up", "--output", "json", "--data-dir"]).arg(folder.path()).env_remove("RUST_LOG");
+    let mut process = Process::start(&mut command);
+    process.wait_for_stdout("the ready line", |text| text.contains('\n').then_some(()));
+    process.signal(Signal::HUP);
+    let kubectl = underpass_testbed::Kubectl::new(&folder.path().join("kubeconfig"));
+    kubectl.ok_with("apply -f -", &network("net"));
+    kubectl.ok("wait --for=condition=Ready=False ctrnet/net --timeout=60s");
+    assert!(process.is_running());
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code, Some(0));
+}
+
+/// Three in one temporary folder: killed, running, and the one that cleans up.
+#[test]
+fn the_next_ephemeral_one_removes_what_a_killed_one_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let launch = Launch::command(BINARY, "apiserver").arg("--ephemeral").arg("--output").arg("json");
+        let (mut process, home) = launch.env("TMPDIR", folder.path()).spawn();
+        let line = process.wait_for_stdout("the ready line", |text| text.lines().next().map(str::to_owned));
+        let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let place = Path::new(ready["kubeconfig"].as_str().unwrap()).parent().unwrap().to_owned();
+        (process, place, home)
+    };
+    let (killed, left, _home) = start();
+    killed.signal(Signal::KILL);
+    killed.wait();
+    assert!(left.exists(), "a killed process cannot clean up");
+    let (running, place, _home) = start();
+    assert!(!left.exists() && place.exists());
+    let (third, _, _home) = start();
+    assert!(place.join("kubeconfig").exists(), "the folder of one that runs stays");
+    for process in [running, third] {
+        process.signal(Signal::TERM);
+        assert_eq!(process.wait().code, Some(0));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -94,8 +94,29 @@ fn what_only_the_server_can_refuse_is_named_and_nothing_is_taken_away() {
     let ended = process.wait();
     assert_eq!(ended.code, Some(1), "{ended}");
     assert_contains(&ended.stderr, &["two.yaml, document 2 (ConfigMap Bad_Name) was not applied", "metadata.name"]);
+    assert_contains(
+        &ended.stderr,
+        &[
+            "applied before that, and kept: ContainerNetwork good\n",
+            &format!("to remove them, start `underpass up --data-dir {}` and end it with Ctrl-C", data.display()),
+        ],
+    );
     let next = Launch::up(BINARY).data_dir(&data).start();
     assert_eq!(next.kubectl().ok("get ctrnet -o name"), "containernetwork.underpass.dev/good\n");
+}
+
+#[test]
+fn without_a_place_to_keep_it_what_was_applied_before_a_refusal_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: Bad_Name}\n";
+    let file = write(folder.path(), "two.yaml", &format!("{}---\n{bad}", network("good")));
+    let (process, _home) = Launch::up(BINARY).file(&file).spawn_server();
+    let ended = process.wait();
+    assert_eq!(ended.code, Some(1), "{ended}");
+    let kept = "with --ephemeral nothing is kept: what was applied before goes now (ContainerNetwork good)\n";
+    let places = ["was not applied: ", kept, "deleted  ContainerNetwork good\n"]
+        .map(|words| ended.stderr.find(words).unwrap_or_else(|| panic!("{words}: {ended}")));
+    assert!(places.is_sorted(), "{ended}");
 }
 
 #[test]

@@ -36,6 +36,29 @@ fn a_table_says_what_does_not_work_and_why() {
 }
 
 #[test]
+fn without_controllers_it_says_so_and_how_to_start_them() {
+    let server = crate::apiserver();
+    let nothing = status(&server).run();
+    assert_eq!(nothing.stderr, "", "nothing is there that could be wrong");
+    server.kubectl().ok_with("apply -f -", &network("web"));
+    let ended = status(&server).run();
+    let start = format!("`underpass controllers --kubeconfig {}` starts them", server.kubeconfig().display());
+    assert_contains(&ended.stderr, &["no controllers run on this API server", &start]);
+    assert_contains(
+        &ended.ok(),
+        &["Unknown   NoControllers   no controllers run on this API server; `underpass controllers`"],
+    );
+    let (mut watch, _home) = status(&server).arg("--watch").spawn();
+    watch.wait_for_stdout("the reason", |text| text.contains("\tUnknown\tNoControllers\t").then_some(()));
+    let (controllers, _home) = launch("controllers").arg("--kubeconfig").arg(server.kubeconfig()).spawn();
+    watch.wait_for_stdout("the verdict", |text| text.contains("\tFalse\tNoContainerEngine\t").then_some(()));
+    assert_eq!(status(&server).run().stderr, "");
+    controllers.signal(Signal::TERM);
+    assert!(controllers.wait().code == Some(0));
+    assert_contains(&status(&server).run().stderr, &["what is shown is as old as the last ones"]);
+}
+
+#[test]
 fn documents_can_be_read_by_programs() {
     let server = server_with_a_network();
     let list: Value = serde_json::from_str(&status(&server).arg("-o").arg("json").run().ok()).unwrap();

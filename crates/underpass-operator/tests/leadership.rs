@@ -1,0 +1,152 @@
+//! Of many processes one works, and another follows it. The clock is the test's.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use support::lease::LeaseApi;
+use support::{seat, until};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use underpass_operator::leadership::{TERM, lead};
+
+/// Who works, and who ever did.
+#[derive(Clone, Default)]
+struct Shift {
+    working: Arc<Mutex<Vec<&'static str>>>,
+    began: Arc<Mutex<Vec<&'static str>>>,
+}
+
+/// Somebody at work; gone from the shift when dropped, however that comes.
+struct AtWork(Shift, &'static str);
+
+impl Shift {
+    fn begin(&self, name: &'static str) -> AtWork {
+        let mut working = self.working.lock().unwrap();
+        assert!(working.is_empty(), "{name} begins while {working:?} works");
+        working.push(name);
+        self.began.lock().unwrap().push(name);
+        AtWork(self.clone(), name)
+    }
+
+    fn working(&self) -> Vec<&'static str> {
+        self.working.lock().unwrap().clone()
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.working.lock().unwrap().retain(|name| *name != self.1);
+    }
+}
+
+fn start(
+    name: &'static str,
+    client: kube::Client,
+    shift: &Shift,
+    stop: &CancellationToken,
+) -> JoinHandle<Option<&'static str>> {
+    let (shift, stop) = (shift.clone(), stop.clone());
+    tokio::spawn(async move {
+        let work = || {
+            let (at_work, stop) = (shift.begin(name), stop.clone());
+            async move {
+                stop.cancelled().await;
+                // Work that has begun takes its time, longer than a term.
+                tokio::time::sleep(TERM * 2).await;
+                drop(at_work);
+                name
+            }
+        };
+        lead(&client, seat(name), &stop, work).await
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_one_follows_when_the_first_has_finished_its_work() {
+    let (api, shift) = (LeaseApi::default(), Shift::default());
+    let (stop_first, stop) = (CancellationToken::new(), CancellationToken::new());
+    let first = start("first", api.client().0, &shift, &stop_first);
+    until("the first", || shift.working() == ["first"]).await;
+    let second = start("second", api.client().0, &shift, &stop);
+    tokio::time::sleep(TERM * 10).await;
+    assert_eq!(shift.working(), ["first"], "it renews");
+    stop_first.cancel();
+    assert_eq!(first.await.unwrap(), Some("first"));
+    let ended = Instant::now();
+    until("the second", || shift.working() == ["second"]).await;
+    assert!(ended.elapsed() < TERM / 5, "given back, so that nobody waits for the term: {:?}", ended.elapsed());
+    stop.cancel();
+    assert_eq!(second.await.unwrap(), Some("second"));
+    assert_eq!(api.holder(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_is_killed_is_followed_within_the_term() {
+    let (api, shift, stop) = (LeaseApi::default(), Shift::default(), CancellationToken::new());
+    let first = start("first", api.client().0, &shift, &stop);
+    until("the first", || shift.working() == ["first"]).await;
+    start("second", api.client().0, &shift, &stop);
+    tokio::time::sleep(TERM * 2).await;
+    first.abort();
+    let killed = Instant::now();
+    tokio::time::timeout(TERM + TERM / 5, async {
+        while shift.working() != ["second"] {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert!(killed.elapsed() > TERM / 2, "not before the term can be over: {:?}", killed.elapsed());
+}
+
+/// `Shift::begin` fails if the two ever overlap.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_cannot_renew_stops_before_another_begins() {
+    let (api, shift, stop) = (LeaseApi::default(), Shift::default(), CancellationToken::new());
+    let (client, line) = api.client();
+    start("first", client, &shift, &stop);
+    until("the first", || shift.working() == ["first"]).await;
+    start("second", api.client().0, &shift, &stop);
+    tokio::time::sleep(TERM).await;
+    line.cut();
+    until("nobody", || shift.working().is_empty()).await;
+    until("the second", || shift.working() == ["second"]).await;
+    line.mend();
+    tokio::time::sleep(TERM * 3).await;
+    assert_eq!(shift.working(), ["second"], "the first waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_silence_of_the_server_stops_nobody() {
+    let (api, shift, stop) = (LeaseApi::default(), Shift::default(), CancellationToken::new());
+    let (client, line) = api.client();
+    start("first", client, &shift, &stop);
+    until("the first", || shift.working() == ["first"]).await;
+    for _ in 0..5 {
+        line.cut();
+        tokio::time::sleep(TERM / 4).await;
+        line.mend();
+        tokio::time::sleep(TERM).await;
+    }
+    api.delete();
+    tokio::time::sleep(TERM).await;
+    assert_eq!(*shift.began.lock().unwrap(), ["first"], "it never began anew");
+    assert_eq!(api.holder().as_deref(), Some("first"), "and made the lease again that somebody deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_can_be_stopped() {
+    let (api, shift, stop) = (LeaseApi::default(), Shift::default(), CancellationToken::new());
+    start("first", api.client().0, &shift, &CancellationToken::new());
+    until("the first", || shift.working() == ["first"]).await;
+    let second = start("second", api.client().0, &shift, &stop);
+    tokio::time::sleep(TERM).await;
+    stop.cancel();
+    assert_eq!(second.await.unwrap(), None);
+    assert_eq!(api.holder().as_deref(), Some("first"));
+}

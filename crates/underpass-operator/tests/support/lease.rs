@@ -1,0 +1,78 @@
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+
+use super::api::{failure, reply};
+
+/// A server of one Lease: versions, conflicts, and clients that can be cut off.
+#[derive(Clone, Default)]
+pub(crate) struct LeaseApi {
+    lease: Arc<Mutex<Option<Value>>>,
+    writes: Arc<Mutex<u64>>,
+}
+
+/// A client's line to the server.
+#[derive(Clone, Default)]
+pub(crate) struct Line(Arc<Mutex<bool>>);
+
+impl Line {
+    pub(crate) fn cut(&self) {
+        *self.0.lock().unwrap() = true;
+    }
+
+    pub(crate) fn mend(&self) {
+        *self.0.lock().unwrap() = false;
+    }
+}
+
+impl LeaseApi {
+    pub(crate) fn client(&self) -> (Client, Line) {
+        let (api, line) = (self.clone(), Line::default());
+        let cut = line.clone();
+        let service = tower::service_fn(move |request| {
+            let (api, cut) = (api.clone(), cut.clone());
+            async move {
+                if *cut.0.lock().unwrap() {
+                    return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+                }
+                Ok(api.answer(request).await)
+            }
+        });
+        (Client::new(service, "default"), line)
+    }
+
+    /// What the lease says of who holds it.
+    pub(crate) fn holder(&self) -> Option<String> {
+        let lease = self.lease.lock().unwrap();
+        lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str()).map(str::to_owned)
+    }
+
+    pub(crate) fn delete(&self) {
+        *self.lease.lock().unwrap() = None;
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let mut lease = self.lease.lock().unwrap();
+        let stored = lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
+        let mut sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match (parts.method, stored) {
+            (Method::GET, Some(_)) => return reply(StatusCode::OK, lease.as_ref().unwrap()),
+            (Method::POST, None) => {}
+            (Method::PUT, Some(version)) if sent["metadata"]["resourceVersion"] == version => {}
+            (Method::GET | Method::PUT, None) => return failure(StatusCode::NOT_FOUND, "NotFound"),
+            (Method::POST, Some(_)) => return failure(StatusCode::CONFLICT, "AlreadyExists"),
+            _ => return failure(StatusCode::CONFLICT, "Conflict"),
+        }
+        let mut writes = self.writes.lock().unwrap();
+        *writes += 1;
+        sent["metadata"]["resourceVersion"] = writes.to_string().into();
+        *lease = Some(sent.clone());
+        reply(StatusCode::OK, &sent)
+    }
+}
