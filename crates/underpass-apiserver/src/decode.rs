@@ -3,11 +3,13 @@
 //! Kubernetes takes the last of two equal keys and, asked to be strict, refuses them; a plain `serde_json::Value` would forget.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use serde_saphyr::Spanned;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use underpass_builtins::protobuf::{self, Problem};
 
@@ -43,12 +45,9 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, ApiError> {
     let text = std::str::from_utf8(body).map_err(|_| ApiError::bad_request("the body is not UTF-8"))?;
     let value = parse_yaml(text, DuplicateKeyPolicy::LastWins)
         .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
-    // Only the first duplicate is known from the strict parse; it is enough to refuse with.
-    let duplicates = match parse_yaml(text, DuplicateKeyPolicy::Error) {
-        Ok(_) => Vec::new(),
-        Err(error) => vec![duplicate_sentence(text, &error)],
-    };
-    Ok(Decoded { value, duplicates })
+    let repeated = repeated_keys(text);
+    let duplicates = (!repeated.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  ")));
+    Ok(Decoded { value, duplicates: duplicates.into_iter().collect() })
 }
 
 /// A message has no keys that could stand twice.
@@ -73,14 +72,87 @@ fn parse_yaml(text: &str, policy: DuplicateKeyPolicy) -> Result<Value, serde_sap
     serde_saphyr::from_str_with_options(text, options)
 }
 
-/// Names the line and the key, as Kubernetes' YAML reader does.
-fn duplicate_sentence(text: &str, error: &serde_saphyr::Error) -> String {
-    let Some(location) = error.location() else { return error.to_string() };
-    let (line, column) = (location.line(), usize::try_from(location.column()).unwrap_or(1));
-    let written = text.lines().nth(usize::try_from(line).unwrap_or(1).saturating_sub(1)).unwrap_or_default();
-    let from_key: String = written.chars().skip(column.saturating_sub(1)).collect();
-    let key = from_key.split(':').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
-    format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map")
+/// Every key that its map has already, with its line, as Kubernetes' YAML reader names them.
+fn repeated_keys(text: &str) -> Vec<String> {
+    if parse_yaml(text, DuplicateKeyPolicy::Error).is_ok() {
+        return Vec::new();
+    }
+    let found = RefCell::new(Vec::new());
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    // The text was parsed before: there is no error that was not answered already.
+    let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        RepeatedKeys(&found).deserialize(deserializer)
+    });
+    found.into_inner()
+}
+
+/// Looks at the keys of all maps and at nothing else.
+struct RepeatedKeys<'a>(&'a RefCell<Vec<String>>);
+
+impl<'de> DeserializeSeed<'de> for RepeatedKeys<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for RepeatedKeys<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(RepeatedKeys(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let mut seen = BTreeSet::new();
+        while let Some(Spanned { value: key, referenced, .. }) = entries.next_key::<Spanned<String>>()? {
+            entries.next_value_seed(RepeatedKeys(self.0))?;
+            let mut found = self.0.borrow_mut();
+            if seen.contains(&key) && found.iter().map(String::len).sum::<usize>() < MAX_NOTED {
+                found.push(format!("line {}: key {key:?} already set in map", referenced.line()));
+            }
+            seen.insert(key);
+        }
+        Ok(())
+    }
 }
 
 /// As far as every whole number has a float of its own.
@@ -224,6 +296,14 @@ mod tests {
             let found = yaml(text.as_bytes()).unwrap().duplicates;
             assert!(found[0].ends_with("key \"a\" already set in map"), "{text}: {found:?}");
         }
+    }
+
+    #[test]
+    fn yaml_names_every_duplicate() {
+        let text = b"a: 1\nspec:\n  b: {c: 1, 'c': 2}\n  list:\n  - d: null\n    d: 1.5\na: true\n'7': x\n7: y\n";
+        let lines = ["line 3: key \"c\"", "line 6: key \"d\"", "line 7: key \"a\"", "line 9: key \"7\""];
+        let sentences = lines.map(|line| format!("\n  {line} already set in map")).concat();
+        assert_eq!(yaml(text).unwrap().duplicates, [format!("yaml: unmarshal errors:{sentences}")]);
     }
 
     #[test]

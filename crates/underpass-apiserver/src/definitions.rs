@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use underpass_builtins::Approval;
 use underpass_schema::{FieldError, Path, Schema};
 use underpass_store::At;
 
@@ -198,6 +199,9 @@ impl Definitions {
             ("False", "NotAccepted", "not all names are accepted".to_owned())
         };
         set_condition(&mut status, "Established", stands);
+        if let Some(approval) = underpass_builtins::approval(definition) {
+            set_condition(&mut status, "KubernetesAPIApprovalPolicyConformant", conformant(approval));
+        }
         if object::is_being_deleted(definition) {
             let ending = ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned());
             set_condition(&mut status, "Terminating", ending);
@@ -418,6 +422,16 @@ fn wants_finalizer(definition: &Object) -> bool {
 fn has_condition(object: &Object, type_: &str) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     conditions.into_iter().any(|c| c["type"] == type_ && c["status"] == "True")
+}
+
+/// What the condition about a protected group says.
+fn conformant(approval: Approval) -> (&'static str, &'static str, String) {
+    match approval {
+        Approval::Given(why) => ("True", "ApprovedAnnotation", why),
+        Approval::Bypassed(why) => ("False", "UnapprovedAnnotation", why),
+        Approval::Missing(why) => ("False", "MissingAnnotation", why),
+        Approval::Invalid(why) => ("False", "InvalidAnnotation", why),
+    }
 }
 
 /// Sets a condition; its time stays unless its status changes.

@@ -63,6 +63,7 @@ impl Call<'_> {
             .change(options, |live| {
                 let mut object = self.patched(type_, live, &patch)?;
                 let refused = |why: String| self.refused_patch(&patch, why);
+                self.check_kind_is_left(&object).map_err(refused)?;
                 self.check_kind(&mut object).map_err(refused)?;
                 let mode = options.field_validation;
                 warnings = self.resource.read_fields(&mut object, oddities.clone(), mode).map_err(refused)?;
@@ -93,6 +94,15 @@ impl Call<'_> {
                 Ok(object)
             }
         }
+    }
+
+    /// Of a kind of its own Kubernetes knows the kind by the path; a custom resource has to say it, and a patch may have taken it away.
+    fn check_kind_is_left(&self, object: &Object) -> Result<(), String> {
+        let gone = object.get("kind").is_none_or(|kind| kind.is_null() || kind == "");
+        if gone && object.is_object() && self.resource.custom().is_some() {
+            return Err(format!("Object 'Kind' is missing in '{object}'"));
+        }
+        Ok(())
     }
 
     /// What cannot be read of a patched object is a fault of the patch: Kubernetes answers 422 here, not 400.

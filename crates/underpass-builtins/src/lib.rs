@@ -30,5 +30,6 @@ mod tree;
 pub use builtin::{Builtin, Column, Review};
 pub use cells::duration;
 pub use definitions::definitions;
+pub use kinds::custom_resource_definition::{Approval, approval};
 pub use kinds::event::convert_event;
 pub use kinds::{all, reviews};

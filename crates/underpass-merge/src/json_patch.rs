@@ -22,6 +22,8 @@ pub enum JsonPatchError {
     TooManyOperations(usize),
     #[error("operation {index} of the JSON patch is no object")]
     NotAnOperation { index: usize },
+    #[error("operation {index} of the JSON patch is null, which says nothing to do")]
+    NoOperation { index: usize },
     #[error("operation {index} of the JSON patch cannot be read")]
     Malformed { index: usize, source: serde_json::Error },
     #[error("operation {index} of the JSON patch adds a whole document: replace it instead")]
@@ -130,6 +132,9 @@ fn read(patch: &Value) -> Result<Vec<PatchOperation>, JsonPatchError> {
 
 /// An operation that needs a value and has none means null, as it does for kube-apiserver.
 fn read_one(index: usize, operation: &Value) -> Result<PatchOperation, JsonPatchError> {
+    if operation.is_null() {
+        return Err(JsonPatchError::NoOperation { index });
+    }
     let malformed = |source| JsonPatchError::Malformed { index, source };
     let members = operation.as_object().ok_or(JsonPatchError::NotAnOperation { index })?;
     let needs_value = matches!(members.get("op").and_then(Value::as_str), Some("add" | "replace" | "test"));

@@ -185,6 +185,7 @@ fn json_patch_takes_what_kubernetes_takes() {
         assert_eq!(patched(operation.clone()).unwrap(), expected, "{operation}");
     }
     assert!(matches!(patched(json!(1)), Err(JsonPatchError::NotAnOperation { index: 0 })));
+    assert!(matches!(patched(json!(null)), Err(JsonPatchError::NoOperation { index: 0 })));
     assert!(matches!(
         patched(json!({"op": "add", "path": "", "value": {}})),
         Err(JsonPatchError::AddedWhole { index: 0 })

@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    fn object(kind: &'static str, metadata: serde_json::Value) -> (&'static Kind, DynamicObject) {
+    fn object(kind: &'static str, metadata: &serde_json::Value) -> (&'static Kind, DynamicObject) {
         let kind = underpass_resources::kind(kind).unwrap();
         let mut object = json!({
             "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata,
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn what_is_not_asked_to_go_waits_for_other_kinds_and_has_no_finalizer_to_blame() {
         let infra = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/hold"] });
-        let objects = vec![object("Infra", infra), object("ProxyServer", json!({ "finalizers": ["a.b/c"] }))];
+        let objects = vec![object("Infra", &infra), object("ProxyServer", &json!({ "finalizers": ["a.b/c"] }))];
         let held: Vec<Held> = left(&objects).into_iter().map(|left| left.held).collect();
         let foreign = FinalizerHeld { name: "example.com/hold".into(), set_by: None, ours: None };
         assert_eq!(held, [Held::By(vec![foreign]), Held::Behind(vec!["Infra"])]);
@@ -254,12 +254,12 @@ mod tests {
             set_by: Some("underpass".into()),
             ours: Some("as it should be".into()),
         };
-        assert_eq!(left(&vec![object("ContainerNetwork", metadata)])[0].held, Held::By(vec![ours]));
+        assert_eq!(left(&vec![object("ContainerNetwork", &metadata)])[0].held, Held::By(vec![ours]));
     }
 
     #[test]
     fn a_kind_goes_as_soon_as_nothing_stands_on_it() {
-        let objects = vec![object("InterceptRequest", json!({})), object("ContainerNetwork", json!({}))];
+        let objects = vec![object("InterceptRequest", &json!({})), object("ContainerNetwork", &json!({}))];
         assert_eq!(stands_in_front(objects[1].0, &objects), Vec::<&str>::new());
         let workstation = underpass_resources::kind("Workstation").unwrap();
         assert_eq!(stands_in_front(workstation, &objects), ["InterceptRequest"]);

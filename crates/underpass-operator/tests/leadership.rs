@@ -7,8 +7,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::lease::LeaseApi;
-use support::{seat, until};
+use support::{LeaseApi, seat, until};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -97,8 +97,9 @@ Examples:
   generate | underpass up -f -
   underpass up --ephemeral --output json    for a test: nothing is kept, the first line is machine-readable
 
-At the end (SIGINT, SIGTERM) our objects are deleted in dependency order, and with them all that was made for them. A second signal, \
-a second or more after the first, ends at once; what is then left is found by the next `up` on the same data directory.
+At the end (SIGINT, SIGTERM, SIGHUP) our objects are deleted in dependency order, and with them all that was made for them. A second signal, \
+a second or more after the first, ends at once; what is then left is found by the next `up` on the same data directory. When a file \
+is refused, what was applied before it stays, unless nothing is kept (--ephemeral).
 
 Exit codes: 0 everything is cleaned up; 1 failed, or something could not be cleaned up; 130 ended by a second signal.";
 
@@ -111,6 +112,9 @@ Exit codes: 0 ended by a signal; 1 failed; 130 ended by a second signal, before 
 const CONTROLLERS_EXAMPLES: &str = "\
 Example:
   underpass controllers --kubeconfig ./kubeconfig
+
+Of several on one API server one works and the others wait; when it ends, another takes over at once, and when it is killed, within \
+20 seconds. An API server that starts again elsewhere is followed: the kubeconfig is read again when it does not answer.
 
 Exit codes: 0 ended by a signal; 1 failed; 130 ended by a second signal, in the middle of its work.";
 
@@ -135,8 +139,8 @@ FILE has a ProxyServer and the Services and EndpointSlices that it leads to, as 
 and each backend's port. FILE is watched: a change applies at once, connections go on. A backend that is wrong is left out, told in the
 log and at /config_dump, and the others are served; a file that cannot be parsed changes nothing.
 
-At the end (SIGINT, SIGTERM) nothing new is accepted, and connections may go on for spec.drainSeconds. A second signal, a second or
-more after the first, ends at once.
+At the end (SIGINT, SIGTERM, SIGHUP) nothing new is accepted, and connections may go on for spec.drainSeconds. A second signal, a
+second or more after the first, ends at once.
 
 Exit codes: 0 ended by a signal, or another process has taken over; 1 failed; 130 ended by a second signal, and connections were cut.";
 

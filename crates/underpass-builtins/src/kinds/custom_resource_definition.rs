@@ -126,25 +126,48 @@ fn validate_group(object: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Groups of Kubernetes are for its reviewed APIs, and for those who say openly that theirs is not.
-fn validate_approval(object: &Value, errors: &mut Errors) {
+/// What a definition says of its approval. Groups of Kubernetes are for its reviewed APIs, and for those who say openly that theirs
+/// is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Approval {
+    Given(String),
+    Bypassed(String),
+    /// With what is asked for.
+    Missing(String),
+    Invalid(String),
+}
+
+/// `None` for a group that needs no approval.
+pub fn approval(object: &Value) -> Option<Approval> {
     let group = fields::text(object, "/spec/group");
     let is_protected = ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|suffix| group.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
     if !is_protected {
-        return;
+        return None;
     }
-    let given = object.pointer("/metadata/annotations").and_then(|all| all.get(APPROVAL)?.as_str()).unwrap_or_default();
-    let path = Path::from("metadata.annotations").key(APPROVAL);
+    let given = approval_annotation(object);
     let rule = format!("protected groups must have approval annotation {APPROVAL:?}");
     let see = "see https://github.com/kubernetes/enhancements/pull/1111";
     let is_url = given.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && !host.is_empty());
-    if given.is_empty() {
-        errors.required(&path, &format!("{rule}, {see}"));
-    } else if !is_url && !given.starts_with("unapproved") {
-        let detail = format!("{rule} with either a URL or a reason starting with \"unapproved\", {see}");
-        errors.invalid(&path, given, detail);
+    Some(match given {
+        "" => Approval::Missing(format!("{rule}, {see}")),
+        _ if given.starts_with("unapproved") => Approval::Bypassed(format!("not approved: {given:?}")),
+        _ if is_url => Approval::Given(format!("approved in {given}")),
+        _ => Approval::Invalid(format!("{rule} with either a URL or a reason starting with \"unapproved\", {see}")),
+    })
+}
+
+fn approval_annotation(object: &Value) -> &str {
+    object.pointer("/metadata/annotations").and_then(|all| all.get(APPROVAL)?.as_str()).unwrap_or_default()
+}
+
+fn validate_approval(object: &Value, errors: &mut Errors) {
+    let path = Path::from("metadata.annotations").key(APPROVAL);
+    match approval(object) {
+        Some(Approval::Missing(rule)) => errors.required(&path, &rule),
+        Some(Approval::Invalid(rule)) => errors.invalid(&path, approval_annotation(object), rule),
+        Some(Approval::Given(_) | Approval::Bypassed(_)) | None => {}
     }
 }
 

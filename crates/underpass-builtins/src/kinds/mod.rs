@@ -1,7 +1,7 @@
 //! The kinds, one file each: what it is called, its columns, its defaults, its checks.
 
 mod config_map;
-mod custom_resource_definition;
+pub(crate) mod custom_resource_definition;
 mod deployment;
 mod endpoint_slice;
 pub(crate) mod event;

@@ -1,14 +1,15 @@
 //! An API server and a container engine in memory, sharing one diary, so that a test can see what was done in which order. The API
 //! answers only what the loops ask for; the real server stands behind the same client in the tests of the binary.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 mod api;
 mod engine;
-pub(crate) mod lease;
+mod lease;
 
 pub(crate) use api::FakeApi;
 pub(crate) use engine::MemoryEngine;
+pub(crate) use lease::LeaseApi;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

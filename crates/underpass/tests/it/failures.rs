@@ -185,7 +185,11 @@ async fn a_kubeconfig_that_leads_nowhere() {
             text.replace(own, token),
             "(401): they are expired or made for another server; use the kubeconfig of",
         ),
-        ("dead", text.replace(&server.ready().api, &dead.1), "cannot be reached (Connection refused"),
+        (
+            "dead",
+            text.replace(&server.ready().api, &dead.1),
+            "Connection refused (os error 111)): start it, or give the kubeconfig of one that runs",
+        ),
         ("broken", "clusters: [".to_owned(), "cannot be used; repair it, or name another with --kubeconfig"),
     ];
     let folder = tempfile::tempdir().unwrap();

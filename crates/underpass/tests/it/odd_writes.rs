@@ -94,6 +94,8 @@ async fn patches_are_refused_for_what_they_make() {
     for (patch, expected) in [
         (json!({}), 400),
         (json!([1]), 400),
+        (json!([null]), 422),
+        (json!([{ "op": null, "path": "/data" }]), 422),
         (json!(many), 413),
         (json!([{ "op": "add", "path": "", "value": {} }]), 422),
         (json!([{ "op": "remove", "path": "/metadata" }]), 400),
@@ -111,6 +113,57 @@ async fn patches_are_refused_for_what_they_make() {
     );
     let odd = json!([{ "op": "test", "path": "/data/a", "value": "1", "foo": 1 }]);
     assert_eq!(to_map(&client, JSON_PATCH, "?fieldValidation=Strict", &odd).await.0, 422);
+}
+
+/// Of its own kinds Kubernetes knows the kind by the path.
+#[tokio::test]
+async fn a_patch_may_not_take_the_kind_from_a_custom_resource() {
+    let server = apiserver();
+    let client = server.client().await;
+    post(&client, MAPS, &map("m")).await;
+    assert_eq!(to_map(&client, MERGE, "", &json!({ "kind": null })).await.0, 200);
+    let networks = "/apis/underpass.dev/v1alpha1/containernetworks";
+    let network = json!({ "apiVersion": "underpass.dev/v1alpha1", "kind": "ContainerNetwork", "metadata": { "name": "n" }, "spec": {} });
+    assert_eq!(post(&client, networks, &network).await.0, 201);
+    for (type_, patch) in [(MERGE, json!({ "kind": null })), (JSON_PATCH, json!([{ "op": "remove", "path": "/kind" }]))]
+    {
+        let (code, why) = ask(&client, Method::PATCH, &format!("{networks}/n"), &patch, type_).await;
+        assert_eq!(code, 422, "{why}");
+        assert!(why.to_string().contains("Object 'Kind' is missing in"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_definition_in_a_group_of_kubernetes_says_whether_it_is_approved() {
+    let server = apiserver();
+    let client = server.client().await;
+    let version =
+        json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": { "type": "object" } } });
+    for (group, approval, expected) in [
+        (
+            "a.k8s.io",
+            "https://example.com/1",
+            Some(("True", "ApprovedAnnotation", "approved in https://example.com/1")),
+        ),
+        (
+            "b.k8s.io",
+            "unapproved, a test",
+            Some(("False", "UnapprovedAnnotation", "not approved: \"unapproved, a test\"")),
+        ),
+        ("example.com", "https://example.com/1", None),
+    ] {
+        let mut definition = definition("widgets", group, "Widget", std::slice::from_ref(&version));
+        definition["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": approval });
+        assert_eq!(post(&client, DEFINITIONS, &definition).await.0, 201);
+        server.kubectl().ok(&format!("wait --for=condition=Established crd/widgets.{group} --timeout=60s"));
+        let stored = get(&client, &format!("{DEFINITIONS}/widgets.{group}")).await.1;
+        let conditions = stored["status"]["conditions"].as_array().unwrap();
+        let found = conditions.iter().find(|condition| condition["type"] == "KubernetesAPIApprovalPolicyConformant");
+        let word = |condition: &Value, name: &str| condition[name].as_str().unwrap().to_owned();
+        let found = found.map(|found| (word(found, "status"), word(found, "reason"), word(found, "message")));
+        let expected = expected.map(|(status, reason, why)| (status.to_owned(), reason.to_owned(), why.to_owned()));
+        assert_eq!(found, expected, "{group}");
+    }
 }
 
 #[tokio::test]
