@@ -87,13 +87,20 @@ fn holder(server: &Underpass) -> String {
     server.kubectl().ok("get lease underpass-controllers -n kube-system -o jsonpath='{.spec.holderIdentity}'")
 }
 
+/// The first works, the second has said that it waits.
+fn one_and_a_second(server: &Underpass) -> [(Process, tempfile::TempDir); 2] {
+    let mut first = controllers(server);
+    first.0.wait_for_stderr("the first", |text| text.contains("controllers started").then_some(()));
+    let mut second = controllers(server);
+    second.0.wait_for_stderr("the second", |text| text.contains("this one waits").then_some(()));
+    [first, second]
+}
+
 #[test]
 fn of_two_controllers_one_works_and_the_other_follows_it() {
     let server = crate::apiserver();
-    let (mut first, _home) = controllers(&server);
-    first.wait_for_stderr("the first", |text| text.contains("controllers started").then_some(()));
-    let (mut second, _home) = controllers(&server);
-    let waits = second.wait_for_stderr("the second", |text| text.contains("this one waits").then(|| text.to_owned()));
+    let [(first, _first_home), (mut second, _second_home)] = one_and_a_second(&server);
+    let waits = second.stderr();
     assert_contains(&waits, &[&holder(&server), &format!("_{}_", first.pid())]);
     assert!(!waits.contains("controllers started"), "{waits}");
     first.signal(Signal::TERM);
@@ -109,10 +116,7 @@ fn of_two_controllers_one_works_and_the_other_follows_it() {
 #[test]
 fn a_killed_controllers_process_is_followed_when_its_lease_is_over() {
     let server = crate::apiserver();
-    let (mut first, _home) = controllers(&server);
-    first.wait_for_stderr("the first", |text| text.contains("controllers started").then_some(()));
-    let (mut second, _home) = controllers(&server);
-    second.wait_for_stderr("the second", |text| text.contains("this one waits").then_some(()));
+    let [(first, _first_home), (mut second, _second_home)] = one_and_a_second(&server);
     first.signal(Signal::KILL);
     first.wait();
     server.kubectl().ok_with("apply -f -", &network("net"));
