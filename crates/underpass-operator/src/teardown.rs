@@ -1,6 +1,6 @@
 //! The way out: our objects, deleted in dependency order, each waited for until its finalizers are done.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -87,21 +87,27 @@ pub async fn teardown(
     }
 }
 
+/// Objects that are asked to go and not known to be gone, by uid.
+type Asked = BTreeMap<String, (&'static str, Key)>;
+
 /// Until a look finds nothing: somebody may have made a new object while the old ones went.
 async fn empty(client: &Client, progress: &mut impl FnMut(Progress)) -> Result<(), TeardownError> {
     let mut explanation = interval_at(Instant::now() + FIRST_EXPLANATION, NEXT_EXPLANATION);
-    let mut asked: HashMap<String, &'static str> = HashMap::new();
+    let mut asked = Asked::new();
     let mut going = FuturesUnordered::new();
     loop {
         let objects = list(client).await?;
+        // A look may know it before the watch tells; what is asked to go next comes after that line.
+        for (_, (kind, key)) in
+            asked.extract_if(.., |uid, _| objects.iter().all(|(_, object)| self::uid(object) != *uid))
+        {
+            progress(Progress::Deleted { kind, key });
+        }
         if objects.is_empty() {
-            while let Some((kind, key, _)) = going.next().await.transpose()? {
-                progress(Progress::Deleted { kind, key });
-            }
             return Ok(());
         }
         for (kind, object) in objects.iter().filter(|(kind, _)| stands_in_front(kind, &objects).is_empty()) {
-            if asked.insert(uid(object), kind.kind).is_none() {
+            if asked.insert(uid(object), (kind.kind, key(object))).is_none() {
                 delete(client, kind, object).await?;
                 progress(Progress::Deleting { kind: kind.kind, key: key(object) });
                 going.push(gone(client.clone(), kind, key(object), uid(object)));
@@ -110,11 +116,10 @@ async fn empty(client: &Client, progress: &mut impl FnMut(Progress)) -> Result<(
         // The last of a kind may let others go; before it there is nothing new to ask for.
         loop {
             tokio::select! {
-                Some(result) = going.next() => {
-                    let (kind, key, uid) = result?;
-                    asked.remove(&uid);
+                Some(uid) = going.next() => {
+                    let Some((kind, key)) = asked.remove(&uid?) else { continue };
                     progress(Progress::Deleted { kind, key });
-                    if !asked.values().any(|other| *other == kind) {
+                    if !asked.values().any(|(other, _)| *other == kind) {
                         break;
                     }
                 }
@@ -155,15 +160,11 @@ async fn delete(client: &Client, kind: &'static Kind, object: &DynamicObject) ->
     }
 }
 
-async fn gone(
-    client: Client,
-    kind: &'static Kind,
-    key: Key,
-    uid: String,
-) -> Result<(&'static str, Key, String), TeardownError> {
+/// Gives the uid back once its object is gone.
+async fn gone(client: Client, kind: &'static Kind, key: Key, uid: String) -> Result<String, TeardownError> {
     let api = kinds::api(&client, kind, key.namespace.as_deref());
     match await_condition(api, &key.name, conditions::is_deleted(&uid)).await {
-        Ok(_) => Ok((kind.kind, key, uid)),
+        Ok(_) => Ok(uid),
         Err(error) => Err(TeardownError::Wait(kind.kind, key, Box::new(error))),
     }
 }

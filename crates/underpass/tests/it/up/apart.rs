@@ -116,7 +116,7 @@ fn of_two_controllers_one_works_and_the_other_follows_it() {
 #[test]
 fn a_killed_controllers_process_is_followed_when_its_lease_is_over() {
     let server = crate::apiserver();
-    let [(first, _first_home), (mut second, _second_home)] = one_and_a_second(&server);
+    let [(first, _first_home), (second, _second_home)] = one_and_a_second(&server);
     first.signal(Signal::KILL);
     first.wait();
     server.kubectl().ok_with("apply -f -", &network("net"));
