@@ -16,9 +16,9 @@ use tracing::{info, warn};
 use underpass_plan::{Action, Event, Finalizer, Plan, Severity, Subject};
 
 use crate::answer::Answer;
-use crate::engine::{ContainerEngine, EngineError};
 use crate::kinds;
 use crate::metrics::{Metrics, WriteTarget};
+use underpass_engines::{ContainerEngine, EngineError};
 
 /// Who owns the fields that we write.
 pub const FIELD_MANAGER: &str = "underpass";

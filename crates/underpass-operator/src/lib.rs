@@ -10,7 +10,6 @@ mod answer;
 mod apply;
 mod backoff;
 mod drive;
-pub mod engine;
 pub mod kinds;
 pub mod leadership;
 mod metrics;

@@ -49,7 +49,7 @@ pub enum ObserveError {
     Engine {
         network: String,
         #[source]
-        source: crate::engine::EngineError,
+        source: underpass_engines::EngineError,
     },
 }
 

@@ -10,7 +10,6 @@ use underpass_resources::{KINDS, Kind};
 
 use crate::apply::Applier;
 use crate::drive::{Pace, drive};
-use crate::engine::ContainerEngine;
 use crate::kinds;
 use crate::leadership::{Seat, lead};
 use crate::metrics::Metrics;
@@ -18,6 +17,7 @@ use crate::observe::{ContainerNetworks, Unbuilt};
 use crate::reach::{Unreachable, check};
 use crate::reconcile::Reconcile;
 use crate::triggers::changes;
+use underpass_engines::ContainerEngine;
 
 #[derive(Clone)]
 pub struct Settings {

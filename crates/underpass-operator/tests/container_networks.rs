@@ -12,7 +12,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use support::{Diary, FakeApi, MemoryEngine, pace, until};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use underpass_operator::engine::EngineError;
+use underpass_engines::EngineError;
 use underpass_operator::{Applier, ContainerNetworks, Key, Metrics, drive};
 
 const PATH: &str = "/apis/underpass.dev/v1alpha1/containernetworks/dev";
@@ -130,7 +130,7 @@ async fn an_engine_that_comes_back_is_noticed_without_a_signal() {
 #[tokio::test]
 async fn a_failed_action_is_reported_at_once_and_repeated_until_it_works() {
     let rig = Rig::start();
-    rig.engine.trouble(Some(EngineError::AddressesExhausted));
+    rig.engine.trouble(Some(EngineError::AddressesExhausted("full".into())));
     rig.put(&json!({}));
     rig.until_ready_is("False", "AddressesExhausted").await;
     let tries = || rig.diary.lines().iter().filter(|line| line.starts_with("create ")).count();

@@ -13,7 +13,7 @@ use futures::stream::{self, StreamExt};
 use support::{Diary, FakeApi, MemoryEngine, pace, until};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use underpass_operator::engine::EngineError;
+use underpass_engines::EngineError;
 use underpass_operator::{Applier, Key, Metrics, ObserveError, Pace, Reconcile, drive};
 use underpass_plan::{Failure, Finalizer, Plan, Subject};
 

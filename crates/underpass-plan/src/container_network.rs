@@ -312,6 +312,7 @@ fn subject(observed: &Observed) -> Subject {
 fn request(observed: &Observed, name: &str) -> NetworkRequest {
     NetworkRequest {
         name: name.to_owned(),
+        object: observed.object.metadata.name.clone().unwrap_or_default(),
         ipv6: wants_ipv6(observed),
         owner: mode(observed).removes().then(|| observed.object.metadata.uid.clone().unwrap_or_default()),
     }

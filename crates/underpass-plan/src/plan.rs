@@ -60,6 +60,8 @@ pub enum Action {
 #[serde(rename_all = "camelCase")]
 pub struct NetworkRequest {
     pub name: String,
+    /// The name of the object that asks for it.
+    pub object: String,
     pub ipv6: bool,
     /// The uid of the object that the network belongs to; it goes into a label, by which a later process knows its own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +101,8 @@ pub enum Cause {
     NameTaken,
     AddressesExhausted,
     NetworkInUse,
+    NoImage,
+    BuildFailed,
     EngineRefused,
 }
 
@@ -110,6 +114,8 @@ impl Cause {
             Self::NameTaken => "NameTaken",
             Self::AddressesExhausted => "AddressesExhausted",
             Self::NetworkInUse => "NetworkInUse",
+            Self::NoImage => "NoImage",
+            Self::BuildFailed => "BuildFailed",
             Self::EngineRefused => "EngineRefused",
         }
     }

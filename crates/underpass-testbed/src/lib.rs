@@ -1,8 +1,9 @@
-//! For tests only: a running underpass, kubectl, scratch folders, proxies and what they must hold.
+//! For tests only: a running underpass, kubectl, container engines, scratch folders, proxies and what they must hold.
 //!
 //! Everything here panics when it fails, with all that the processes said: the caller is a test. Every process that is started here
 //! is ended when its value goes, every folder is removed, and nothing is shared between two tests: no port, no home, no cache.
 
+mod engines;
 pub mod fidelity;
 pub mod hello;
 mod kubectl;
@@ -11,6 +12,7 @@ pub mod proxies;
 mod underpass;
 mod wait;
 
+pub use engines::{PrivateEngine, TestEngine, engines};
 pub use kubectl::Kubectl;
 pub use process::{Ended, Process};
 pub use rustix::process::Signal;

@@ -20,11 +20,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("underpass-plan", &["underpass-resources", "underpass-tables"]),
     ("underpass-relay", &["underpass-protocols", "underpass-tables"]),
     ("underpass-apiserver", &["underpass-builtins", "underpass-merge", "underpass-schema", "underpass-store"]),
-    ("underpass-operator", &["underpass-plan", "underpass-resources"]),
+    ("underpass-engines", &["underpass-plan"]),
+    ("underpass-operator", &["underpass-engines", "underpass-plan", "underpass-resources"]),
     (
         "underpass",
         &[
             "underpass-apiserver",
+            "underpass-engines",
             "underpass-operator",
             "underpass-plan",
             "underpass-protocols",
@@ -34,7 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "underpass-tables",
         ],
     ),
-    ("underpass-testbed", &[]),
+    ("underpass-testbed", &["underpass-engines"]),
 ];
 
 /// Decisions are made here, so nothing here may wait, connect or look at a clock of its own.

@@ -9,8 +9,8 @@ use underpass_plan::container_network::{self, Engine, Observed};
 use underpass_plan::{Failure, Plan};
 use underpass_resources::ContainerNetwork;
 
-use crate::engine::{ContainerEngine, EngineError};
 use crate::reconcile::{Key, ObserveError, Reconcile};
+use underpass_engines::{ContainerEngine, EngineError};
 
 const KIND: &str = "ContainerNetwork";
 

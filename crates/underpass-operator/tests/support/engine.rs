@@ -2,7 +2,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use underpass_operator::engine::{ContainerEngine, EngineError};
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt, pending};
+use underpass_engines::{
+    BuildRequest, Change, Container, ContainerEngine, ContainerRequest, Description, EngineError, EngineKind, File,
+    Image,
+};
 use underpass_plan::NetworkRequest;
 use underpass_plan::container_network::Network;
 
@@ -70,4 +75,74 @@ impl ContainerEngine for MemoryEngine {
         self.networks.lock().unwrap().retain(|_, network| network.id != id);
         Ok(())
     }
+
+    async fn describe(&self) -> Result<Description, EngineError> {
+        let kind = EngineKind::Podman;
+        Ok(Description { kind, version: "0".into(), address: "memory".into(), because: "test".into() })
+    }
+
+    async fn list_networks(&self, _labels: &[(&str, &str)]) -> Result<Vec<Network>, EngineError> {
+        Ok(self.networks.lock().unwrap().values().cloned().collect())
+    }
+
+    async fn find_image(&self, _reference: &str) -> Result<Option<Image>, EngineError> {
+        no_part_of_it()
+    }
+
+    async fn load_image(&self, _archive: Bytes) -> Result<(), EngineError> {
+        no_part_of_it()
+    }
+
+    async fn pull_image(&self, _reference: &str) -> Result<(), EngineError> {
+        no_part_of_it()
+    }
+
+    async fn build_image(&self, _request: BuildRequest) -> Result<(), EngineError> {
+        no_part_of_it()
+    }
+
+    async fn list_images(&self, _labels: &[(&str, &str)]) -> Result<Vec<Image>, EngineError> {
+        no_part_of_it()
+    }
+
+    async fn remove_image(&self, _id: &str) -> Result<(), EngineError> {
+        no_part_of_it()
+    }
+
+    async fn create_container(&self, _request: &ContainerRequest) -> Result<String, EngineError> {
+        no_part_of_it()
+    }
+
+    async fn put_files(&self, _id: &str, _folder: &str, _files: &[File]) -> Result<(), EngineError> {
+        no_part_of_it()
+    }
+
+    async fn start_container(&self, _id: &str) -> Result<(), EngineError> {
+        no_part_of_it()
+    }
+
+    async fn find_container(&self, _id: &str) -> Result<Option<Container>, EngineError> {
+        no_part_of_it()
+    }
+
+    async fn list_containers(&self, _labels: &[(&str, &str)]) -> Result<Vec<Container>, EngineError> {
+        no_part_of_it()
+    }
+
+    async fn remove_container(&self, _id: &str) -> Result<(), EngineError> {
+        no_part_of_it()
+    }
+
+    async fn container_logs(&self, _id: &str, _lines: usize) -> Result<String, EngineError> {
+        no_part_of_it()
+    }
+
+    fn changes(&self) -> BoxStream<'static, Change> {
+        pending().boxed()
+    }
+}
+
+/// What no kind under test here asks for.
+fn no_part_of_it<T>() -> Result<T, EngineError> {
+    Err(EngineError::Refused("the engine in memory has networks only".into()))
 }

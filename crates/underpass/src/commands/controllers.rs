@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
-use underpass_operator::engine::Unavailable;
+use underpass_engines::LocalEngine;
+use underpass_engines::labels::Maker;
 use underpass_operator::leadership::{self, Seat};
 use underpass_operator::{Metrics, Pace, Settings};
 
@@ -21,7 +22,7 @@ pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
     let client = following::client(&kubeconfig).await?;
     let stop = CancellationToken::new();
-    let settings = settings(Metrics::default(), leadership::candidate(&host()));
+    let settings = settings(Metrics::default(), leadership::candidate(&host()))?;
     let mut controllers = tokio::spawn(underpass_operator::run(client, settings, stop.clone()));
     tokio::select! {
         () = signals.next() => stop.cancel(),
@@ -36,11 +37,16 @@ pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
     }
 }
 
+/// Whose networks and containers they are on the engine.
+const INSTANCE: &str = "local";
+
 /// What the controllers work with on this machine, under the name that others are told.
-pub(crate) fn settings(metrics: Metrics, candidate: String) -> Settings {
+pub(crate) fn settings(metrics: Metrics, candidate: String) -> anyhow::Result<Settings> {
     let seat =
         Seat { namespace: LEASE_NAMESPACE.to_owned(), name: LEASE.to_owned(), candidate, term: leadership::TERM };
-    Settings { engine: Arc::new(Unavailable::from_environment()), pace: Pace::default(), metrics, seat }
+    let maker = Maker::this_process(INSTANCE).context("cannot read from /proc when this process began")?;
+    let engine = Arc::new(LocalEngine::from_environment(None, maker));
+    Ok(Settings { engine, pace: Pace::default(), metrics, seat })
 }
 
 /// The name of this machine, as its own tools say it.

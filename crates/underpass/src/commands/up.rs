@@ -92,7 +92,7 @@ impl Running {
         let stop_controllers = CancellationToken::new();
         let controllers = underpass_operator::run(
             server.client(),
-            controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned()),
+            controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned())?,
             stop_controllers.clone(),
         );
         Ok(Self { server, controllers: tokio::spawn(controllers), stop_controllers })

@@ -1,0 +1,158 @@
+use std::io::Write;
+use std::sync::Arc;
+
+use tempfile::NamedTempFile;
+use underpass_engines::labels::{IMAGE, labels};
+use underpass_engines::{
+    BuildRequest, ContainerEngine, ContainerRequest, EngineError, EngineKind, Ensured, Outcome, TunnelImages,
+};
+use underpass_testbed::TestEngine;
+
+use crate::{on_both, run, wait_for_end};
+
+on_both!(
+    is_loaded_once_and_runs,
+    is_made_once_by_many,
+    is_built_on_a_local_base,
+    without_a_base_names_both_attempts,
+    whose_build_fails_tells_the_output,
+    that_is_old_is_collected_unless_it_is_used,
+);
+
+/// A program that no other test has: busybox, and something of its own behind it.
+fn program(own: &str) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(&std::fs::read("/bin/busybox").unwrap()).unwrap();
+    file.write_all(own.as_bytes()).unwrap();
+    file
+}
+
+async fn remove(test: &TestEngine, ensured: &Ensured) {
+    test.engine.remove_image(&ensured.id).await.unwrap();
+    assert_eq!(test.engine.find_image(&ensured.reference).await, Ok(None));
+}
+
+/// The program is busybox, whatever its name: called with the name of an applet as its first argument.
+fn request(test: &TestEngine, image: &str) -> ContainerRequest {
+    ContainerRequest {
+        name: test.name("c"),
+        image: image.to_owned(),
+        command: vec!["hello".into()],
+        ..ContainerRequest::default()
+    }
+}
+
+async fn is_loaded_once_and_runs(kind: EngineKind) {
+    let test = TestEngine::shared(kind);
+    let program = program(&test.name("program"));
+    let images = TunnelImages::new(program.path());
+    let first = images.ensure(&test.engine, None).await.unwrap();
+    assert_eq!(first.outcome, Outcome::Loaded);
+    assert!(first.reference.starts_with("localhost/underpass-tunnel:"), "{}", first.reference);
+    let again = TunnelImages::new(program.path()).ensure(&test.engine, None).await.unwrap();
+    assert_eq!(again, Ensured { outcome: Outcome::Reused, ..first.clone() });
+    let image = test.engine.find_image(&first.reference).await.unwrap().unwrap();
+    assert_eq!(image.labels[IMAGE], "tunnel-client");
+
+    let id = run(&test, &request(&test, &first.reference)).await;
+    wait_for_end(&test, &id).await;
+    let said = test.engine.container_logs(&id, 10).await.unwrap();
+    assert!(said.contains("underpass: applet not found"), "{said}");
+    test.engine.remove_container(&id).await.unwrap();
+    remove(&test, &first).await;
+}
+
+async fn is_made_once_by_many(kind: EngineKind) {
+    let test = TestEngine::shared(kind);
+    let program = Arc::new(program(&test.name("program")));
+    let ensure = |_| {
+        let (engine, program) = (test.engine.clone(), Arc::clone(&program));
+        // Each as a process would: with nothing in common but the host.
+        tokio::spawn(async move { TunnelImages::new(program.path()).ensure(&engine, None).await.unwrap() })
+    };
+    let made: Vec<Ensured> =
+        futures::future::join_all((0..5).map(ensure)).await.into_iter().map(Result::unwrap).collect();
+    let loads = made.iter().filter(|ensured| ensured.outcome == Outcome::Loaded).count();
+    assert_eq!(loads, 1, "{made:?}");
+    assert!(made.iter().all(|ensured| ensured.id == made[0].id && ensured.reference == made[0].reference));
+    remove(&test, &made[0]).await;
+}
+
+async fn is_built_on_a_local_base(kind: EngineKind) {
+    let test = TestEngine::shared(kind);
+    let base = test.busybox().await;
+    let program = program(&test.name("program"));
+    let images = TunnelImages::new(program.path());
+    let bare = images.ensure(&test.engine, None).await.unwrap();
+    let built = images.ensure(&test.engine, Some(&base)).await.unwrap();
+    assert_eq!(built.outcome, Outcome::Built);
+    assert_ne!(built.reference, bare.reference, "the base is part of the tag");
+    assert_eq!(images.ensure(&test.engine, Some(&base)).await.unwrap().outcome, Outcome::Reused);
+
+    let request = ContainerRequest {
+        entrypoint: vec!["/busybox".into()],
+        command: ["ls", "-l", "/"].map(str::to_owned).to_vec(),
+        ..request(&test, &built.reference)
+    };
+    let id = run(&test, &request).await;
+    wait_for_end(&test, &id).await;
+    let said = test.engine.container_logs(&id, 100).await.unwrap();
+    let program = said.lines().find(|line| line.ends_with(" underpass")).unwrap_or_else(|| panic!("{said}"));
+    assert!(program.starts_with("-rwxr-xr-x"), "{program}");
+    test.engine.remove_container(&id).await.unwrap();
+    remove(&test, &built).await;
+    remove(&test, &bare).await;
+}
+
+async fn without_a_base_names_both_attempts(kind: EngineKind) {
+    let test = TestEngine::shared(kind);
+    let program = program(&test.name("program"));
+    let images = TunnelImages::new(program.path());
+    let base = "localhost/nobody-has-this:1";
+    let refused = images.ensure(&test.engine, Some(base)).await.unwrap_err();
+    let words = refused.to_string();
+    assert!(matches!(refused, EngineError::NoImage { .. }), "{words}");
+    assert!(words.contains(base) && words.contains("pull failed") && words.contains("no local copy"), "{words}");
+}
+
+async fn whose_build_fails_tells_the_output(kind: EngineKind) {
+    let test = TestEngine::shared(kind);
+    let base = test.busybox().await;
+    let mut tar = tar::Builder::new(Vec::new());
+    let dockerfile = format!("FROM {base}\nRUN [\"/busybox\", \"sh\", \"-c\", \"echo the reason is here; exit 3\"]\n");
+    let mut header = tar::Header::new_gnu();
+    header.set_size(dockerfile.len() as u64);
+    header.set_mode(0o644);
+    tar.append_data(&mut header, "Dockerfile", dockerfile.as_bytes()).unwrap();
+    let reference = format!("localhost/{}:1", test.name("broken"));
+    let request =
+        BuildRequest { reference: reference.clone(), context: tar.into_inner().unwrap().into(), labels: labels(&[]) };
+    let refused = test.engine.build_image(request).await.unwrap_err();
+    let EngineError::BuildFailed { output, .. } = &refused else { panic!("{refused}") };
+    assert!(output.contains("the reason is here"), "{output}");
+    assert_eq!(test.engine.find_image(&reference).await, Ok(None));
+}
+
+async fn that_is_old_is_collected_unless_it_is_used(kind: EngineKind) {
+    let test = TestEngine::shared(kind);
+    let programs = ["old", "held", "ran", "new"].map(|own| program(&test.name(own)));
+    let [old, held, ran, new] = programs.each_ref().map(|program| TunnelImages::new(program.path()));
+    let in_use = held.ensure(&test.engine, None).await.unwrap();
+    let with_container = ran.ensure(&test.engine, None).await.unwrap();
+    let container = test.engine.create_container(&request(&test, &with_container.reference)).await.unwrap();
+    drop(ran);
+    let unused = old.ensure(&test.engine, None).await.unwrap();
+    drop(old);
+    let newest = new.ensure(&test.engine, None).await.unwrap();
+    let there = |ensured: &Ensured| {
+        let (engine, reference) = (test.engine.clone(), ensured.reference.clone());
+        async move { engine.find_image(&reference).await.unwrap().is_some() }
+    };
+    assert!(!there(&unused).await, "nobody uses it");
+    assert!(there(&in_use).await, "a process uses it");
+    assert!(there(&with_container).await, "a container uses it");
+    test.engine.remove_container(&container).await.unwrap();
+    for ensured in [in_use, with_container, newest] {
+        let _ = test.engine.remove_image(&ensured.id).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! Real Podman and Docker: the shared ones that `scripts/engines up` has started, and private ones that a test may stop.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use underpass_engines::labels::{INSTANCE, Maker};
+use underpass_engines::{Candidate, ContainerEngine, EngineKind, LocalEngine, scratch_image};
+
+use crate::process::Process;
+use crate::wait::{PATIENCE, wait_until};
+
+/// What client containers run: a shell and tools in one static file.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// An engine for one test. What the test makes through it goes with this value.
+pub struct TestEngine {
+    pub kind: EngineKind,
+    pub address: String,
+    /// The instance whose labels everything of this test carries.
+    pub instance: String,
+    pub engine: LocalEngine,
+}
+
+/// An engine of one test's own, which it may stop and start; it has room for two networks and no way out.
+pub struct PrivateEngine {
+    kind: EngineKind,
+    process: Option<Process>,
+    folder: TempDir,
+}
+
+/// Podman and Docker. Panics when they do not run: a test that is not run is not a test.
+pub fn engines() -> [TestEngine; 2] {
+    [TestEngine::shared(EngineKind::Podman), TestEngine::shared(EngineKind::Docker)]
+}
+
+impl TestEngine {
+    /// The one that `scripts/engines up` has started.
+    pub fn shared(kind: EngineKind) -> Self {
+        let variable = match kind {
+            EngineKind::Podman => "UNDERPASS_TEST_PODMAN",
+            EngineKind::Docker => "UNDERPASS_TEST_DOCKER",
+        };
+        let address = std::env::var(variable).unwrap_or_else(|_| {
+            panic!("{variable} is not set: run `eval \"$(scripts/engines up)\"`, or all tests with `make test`")
+        });
+        Self::at(kind, &address)
+    }
+
+    fn at(kind: EngineKind, address: &str) -> Self {
+        let instance = unique("test");
+        let engine = connect(kind, address, &instance);
+        Self { kind, address: address.to_owned(), instance, engine }
+    }
+
+    /// The variable by which a process finds this engine.
+    pub fn variable(&self) -> (&'static str, &str) {
+        match self.kind {
+            EngineKind::Podman => ("CONTAINER_HOST", &self.address),
+            EngineKind::Docker => ("DOCKER_HOST", &self.address),
+        }
+    }
+
+    /// A name that no other test has.
+    pub fn name(&self, what: &str) -> String {
+        unique(what)
+    }
+
+    /// An image with busybox as `/busybox`, its entry point; it stays in the engine for the next test.
+    pub async fn busybox(&self) -> String {
+        let labels = underpass_engines::labels::labels(&[("dev.underpass.test", "busybox")]);
+        let archive = scratch_image("localhost/underpass-test-busybox", Path::new(BUSYBOX), "busybox", &labels)
+            .unwrap_or_else(|error| panic!("{BUSYBOX}: {error}: run scripts/setup"));
+        let there = self.engine.find_image(&archive.reference).await.expect("the engine answers");
+        if there.is_none() {
+            self.engine.load_image(archive.bytes).await.expect("the engine loads an image");
+        }
+        archive.reference
+    }
+}
+
+fn connect(kind: EngineKind, address: &str, instance: &str) -> LocalEngine {
+    let maker = Maker::this_process(instance).expect("/proc can be read");
+    LocalEngine::new(vec![Candidate::new("test", address)], Some(kind), maker)
+}
+
+/// An engine that was stopped by its test has nothing left to clean, and what fails shows in the test that counts what is left.
+async fn clean(engine: LocalEngine, instance: &str) {
+    let mine = [(INSTANCE, instance)];
+    for container in engine.list_containers(&mine).await.unwrap_or_default() {
+        let _ = engine.remove_container(&container.id).await;
+    }
+    for network in engine.list_networks(&mine).await.unwrap_or_default() {
+        let _ = engine.remove_network(&network.id).await;
+    }
+}
+
+/// On a thread and a connection of its own: the test's runtime is about to end, or is this thread's.
+impl Drop for TestEngine {
+    fn drop(&mut self) {
+        std::thread::scope(|scope| {
+            let cleaning = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let engine = connect(self.kind, &self.address, &self.instance);
+                runtime.expect("a runtime can be made").block_on(clean(engine, &self.instance));
+            });
+            let _ = cleaning.join();
+        });
+    }
+}
+
+impl PrivateEngine {
+    pub fn start(kind: EngineKind) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let mut engine = Self { kind, process: None, folder };
+        engine.start_again();
+        engine
+    }
+
+    /// A view of it; the connection finds the engine again after a stop.
+    pub fn view(&self) -> TestEngine {
+        TestEngine::at(self.kind, &format!("unix://{}", self.socket().display()))
+    }
+
+    pub fn start_again(&mut self) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/engines");
+        let kind = self.kind.to_string().to_lowercase();
+        let mut command = Command::new(script);
+        let mut process = Process::start(command.arg("private").arg(kind).arg(self.folder.path()));
+        let socket = self.socket();
+        wait_until("a private engine that answers", PATIENCE, || {
+            assert!(process.is_running(), "the engine has ended: {}", process.stderr());
+            std::os::unix::net::UnixStream::connect(&socket).ok()
+        });
+        self.process = Some(process);
+    }
+
+    /// Asked once, and waited for: dockerd takes a third signal as an order to leave everything behind.
+    pub fn stop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.signal(Signal::TERM);
+            process.wait();
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("engine.sock")
+    }
+}
+
+impl Drop for PrivateEngine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn unique(what: &str) -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
