@@ -1,7 +1,8 @@
 //! What the first bytes of a connection say.
 //!
 //! [`inspect`] tells a TLS ClientHello (and which name it asks for) from plain HTTP and from anything else;
-//! [`proxy_protocol`] reads and writes the header that a load balancer puts before them.
+//! [`proxy_protocol`] reads and writes the header that a load balancer puts before them, [`stream_header`] the one that the halves of a
+//! tunnel use between each other.
 //!
 //! Every parser here is total and incremental in the simplest way: the caller keeps what has arrived and asks again, from the
 //! start, when there is more. A state machine that remembers where it stopped was rejected: a whole hello takes less time to
@@ -19,6 +20,7 @@ mod name;
 pub mod proxy_protocol;
 mod record;
 mod server_name;
+pub mod stream_header;
 
 pub use client_hello::{Alpn, ClientHello};
 pub use http::{Sniffed, sniff};

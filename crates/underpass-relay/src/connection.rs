@@ -9,7 +9,8 @@ use std::time::Duration;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
-use underpass_tables::{Decision, Facts, Refusal};
+use underpass_protocols::stream_header::StreamHeader;
+use underpass_tables::{Decision, Expects, Facts, Refusal};
 
 use crate::connect::{Connecting, Dialled, Progress, Tried, dial};
 use crate::context::Context;
@@ -56,6 +57,8 @@ enum Stage {
     /// Nothing is held for a client that has sent nothing.
     Opening(Option<Box<Received>>),
     Connecting(Box<Connecting>),
+    /// For a connection from the stock, which is then sent these bytes.
+    Waiting(Box<Waiting>),
     Carrying,
     /// It was refused, and is still being told.
     Parting(End),
@@ -65,6 +68,11 @@ enum Stage {
 struct Received {
     bytes: Vec<u8>,
     need: usize,
+}
+
+struct Waiting {
+    bytes: Vec<u8>,
+    since_ms: u64,
 }
 
 /// What becomes of a connection after an event.
@@ -95,17 +103,38 @@ impl Connection {
 
     /// The first look, right after accept.
     pub(crate) fn begin(&mut self, key: Key, ctx: &mut Context) -> Fate {
-        match self.read_opening(key, ctx) {
+        let mut fate = self.read_opening(key, ctx);
+        if fate == Fate::Stay && self.is_silent() && self.expects(ctx) == Expects::Nothing {
+            fate = self.decide(key, &Found::plain(), &[], ctx);
+        }
+        match fate {
             Fate::Stay if self.watch_client(key, ctx).is_err() => Fate::Gone(End::ClientLeft),
             Fate::Stay => {
-                if let Stage::Opening(received) = &self.stage {
-                    let silent = received.is_none() && self.plain_is_carried(ctx);
-                    ctx.wheel.set(key.index, ctx.now_ms + if silent { SILENCE_MS } else { HELLO_MS });
-                }
+                self.set_opening_deadline(key, ctx);
                 Fate::Stay
             }
             gone => gone,
         }
+    }
+
+    fn set_opening_deadline(&self, key: Key, ctx: &mut Context) {
+        let Stage::Opening(received) = &self.stage else { return };
+        let silent = received.is_none();
+        if silent && self.expects(ctx) == Expects::StreamHeader {
+            // It stands ready until it is used.
+            return;
+        }
+        let time = if silent && self.plain_is_carried(ctx) { SILENCE_MS } else { HELLO_MS };
+        ctx.wheel.set(key.index, ctx.now_ms + time);
+    }
+
+    /// Whether it has sent nothing yet.
+    fn is_silent(&self) -> bool {
+        matches!(self.stage, Stage::Opening(None))
+    }
+
+    fn expects(&self, ctx: &Context) -> Expects {
+        ctx.live.listener(self.record.listener()).map_or(Expects::Hello, |listener| listener.expects)
     }
 
     pub(crate) fn on_client(&mut self, key: Key, flags: EventFlags, ctx: &mut Context) -> Fate {
@@ -117,7 +146,8 @@ impl Connection {
                 connecting.sockets().for_each(reset);
                 Fate::Gone(End::ClientLeft)
             }
-            Stage::Connecting(_) => Fate::Stay,
+            Stage::Waiting(_) if flags.contains(EventFlags::ERR) => Fate::Gone(End::ClientLeft),
+            Stage::Connecting(_) | Stage::Waiting(_) => Fate::Stay,
             Stage::Carrying => self.carry_after(key, Which::Client, ctx),
             Stage::Parting(end) => self.part(*end, ctx),
         }
@@ -132,7 +162,7 @@ impl Connection {
                 }
                 self.carry_after(key, Which::Upstream, ctx)
             }
-            Stage::Opening(_) | Stage::Parting(_) => Fate::Stay,
+            Stage::Opening(_) | Stage::Waiting(_) | Stage::Parting(_) => Fate::Stay,
         }
     }
 
@@ -143,14 +173,18 @@ impl Connection {
 
     pub(crate) fn on_deadline(&mut self, key: Key, ctx: &mut Context) -> Fate {
         match &self.stage {
+            Stage::Opening(_) | Stage::Connecting(_) | Stage::Waiting(_) if self.drain_ms <= ctx.now_ms => {
+                Fate::Gone(End::Drained)
+            }
             Stage::Opening(received) => {
                 if received.is_none() && self.plain_is_carried(ctx) {
-                    self.decide(key, &plain(), &[], ctx)
+                    self.decide(key, &Found::plain(), &[], ctx)
                 } else {
                     Fate::Gone(End::HelloTimeout)
                 }
             }
             Stage::Connecting(_) => self.connecting_deadline(key, ctx),
+            Stage::Waiting(_) => self.unreachable(End::ConnectTimeout),
             Stage::Carrying => self.carrying_deadline(key, ctx),
             Stage::Parting(end) => Fate::Gone(*end),
         }
@@ -165,9 +199,16 @@ impl Connection {
     }
 
     pub(crate) fn end_within(&mut self, key: Key, time: Duration, ctx: &mut Context) {
+        // What only stands ready has nothing to end.
+        let time = if self.is_silent() && self.expects(ctx) == Expects::StreamHeader { Duration::ZERO } else { time };
         self.drain_ms = self.drain_ms.min(ctx.now_ms + millis(time));
-        if matches!(self.stage, Stage::Carrying) {
-            self.set_carrying_deadline(key, ctx);
+        match self.stage {
+            Stage::Carrying => self.set_carrying_deadline(key, ctx),
+            Stage::Opening(_) | Stage::Connecting(_) | Stage::Waiting(_) if time.is_zero() => {
+                ctx.wheel.set(key.index, ctx.now_ms);
+            }
+            // They have deadlines of their own.
+            Stage::Opening(_) | Stage::Connecting(_) | Stage::Waiting(_) | Stage::Parting(_) => {}
         }
     }
 
@@ -181,9 +222,15 @@ impl Connection {
         self.up.has_pipe() || self.down.has_pipe()
     }
 
-    pub(crate) fn finish(self, end: End, ctx: &mut Context) {
-        if matches!(self.stage, Stage::Opening(_)) {
-            ctx.shared.half_open.fetch_sub(1, Relaxed);
+    pub(crate) fn finish(self, key: Key, end: End, ctx: &mut Context) {
+        match &self.stage {
+            Stage::Opening(_) => ctx.shared.opened(),
+            Stage::Waiting(_) => {
+                if let Some(stock) = &ctx.shared.stock {
+                    stock.leave(ctx.waiting(key));
+                }
+            }
+            _ => {}
         }
         let carried = Carried { up: self.up.bytes, down: self.down.bytes };
         self.up.drop_into(&mut ctx.tools.pipes);
@@ -250,8 +297,10 @@ impl Connection {
             Finding::Refuse(end, answer) => self.refuse(key, end, answer, ctx),
             Finding::Incomplete { .. } if bytes.len() >= MAX_OPENING => Fate::Gone(End::InvalidHello),
             Finding::Incomplete { need } => {
-                if self.watched {
+                if self.watched && self.expects(ctx) != Expects::StreamHeader {
                     ctx.wheel.set(key.index, self.record.started_ms() + HELLO_MS);
+                } else if self.watched && self.is_silent() {
+                    ctx.wheel.set(key.index, ctx.now_ms + HELLO_MS);
                 }
                 self.stage = Stage::Opening(Some(Box::new(Received { bytes: bytes.into_owned(), need })));
                 Fate::Stay
@@ -268,7 +317,7 @@ impl Connection {
         }
         let Stage::Opening(held) = &mut self.stage else { return Fate::Stay };
         let bytes = held.take().map(|held| held.bytes).unwrap_or_default();
-        self.decide(key, &plain(), &bytes, ctx)
+        self.decide(key, &Found::plain(), &bytes, ctx)
     }
 
     fn plain_is_carried(&self, ctx: &Context) -> bool {
@@ -279,6 +328,9 @@ impl Connection {
     fn decide(&mut self, key: Key, found: &Found, bytes: &[u8], ctx: &mut Context) -> Fate {
         let socket = self.record.source;
         self.record.source = found.source.unwrap_or(socket);
+        if let Start::Tunnel(_) = found.start {
+            self.record.begins(ctx.now_ms);
+        }
         if ctx.log.is_some()
             && let Start::Named(name) = &found.start
         {
@@ -288,15 +340,20 @@ impl Connection {
         let Some(listener) = ctx.live.listener(self.record.listener()) else { return Fate::Gone(End::Drained) };
         let (route, rule) = match ctx.live.table.decide(listener, &facts) {
             Decision::Connect { route, rule } => (ctx.live.routes[route.0].clone(), rule),
+            // Whoever waits at the other half is told as when nobody listens.
+            Decision::Refuse(Refusal::UnknownTunnel) => return self.unreachable(End::UnknownTunnel),
             Decision::Refuse(refusal) => return self.refuse(key, refusal.into(), answer(refusal), ctx),
         };
         if route.route.max_connections.is_some_and(|most| route.stats.active.load(Relaxed) >= most) {
             return self.refuse(key, End::RouteFull, &[], ctx);
         }
-        ctx.shared.half_open.fetch_sub(1, Relaxed);
+        ctx.shared.opened();
         self.record.decided(route, rule, ctx.now_ms);
         self.stage = Stage::Carrying;
         self.up.bytes = bytes.len() as u64;
+        if let Some(tunnel) = self.record.chosen.as_ref().and_then(|chosen| chosen.route.route.stock) {
+            return self.take_from_stock(key, tunnel, bytes, ctx);
+        }
         match proxy_header::for_route(&self.record, found.destination, &self.client.fd) {
             Some(header) => self.connect(key, &[&*header, bytes].concat(), Tried::default(), ctx),
             None => self.connect(key, bytes, Tried::default(), ctx),
@@ -324,6 +381,39 @@ impl Connection {
             }
             Dialled::Nobody(end) => self.unreachable(end),
         }
+    }
+
+    /// The other half of the tunnel learns from the first bytes whose stream this is.
+    fn take_from_stock(&mut self, key: Key, tunnel: u32, bytes: &[u8], ctx: &mut Context) -> Fate {
+        let Some(stock) = ctx.shared.stock.clone() else { return self.unreachable(End::NoEndpoints) };
+        let stream = ctx.shared.streams.fetch_add(1, Relaxed) + 1;
+        let header = StreamHeader { tunnel, stream, source: self.record.source }.encode();
+        let bytes = [&header[..], bytes].concat();
+        match stock.take(ctx.waiting(key)) {
+            Some(socket) => self.carry_over(key, socket, &bytes, ctx.now_ms, ctx),
+            None => {
+                let timeout =
+                    self.record.chosen.as_ref().map_or(Duration::ZERO, |chosen| chosen.route.route.connect_timeout);
+                ctx.wheel.set(key.index, ctx.now_ms + millis(timeout));
+                self.stage = Stage::Waiting(Box::new(Waiting { bytes, since_ms: ctx.now_ms }));
+                Fate::Stay
+            }
+        }
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting(_))
+    }
+
+    /// The stock has something for a connection that waits.
+    pub(crate) fn supplied(&mut self, key: Key, socket: OwnedFd, ctx: &mut Context) -> Fate {
+        let Stage::Waiting(waiting) = std::mem::replace(&mut self.stage, Stage::Carrying) else { return Fate::Stay };
+        self.carry_over(key, socket, &waiting.bytes, waiting.since_ms, ctx)
+    }
+
+    fn carry_over(&mut self, key: Key, socket: OwnedFd, bytes: &[u8], since_ms: u64, ctx: &mut Context) -> Fate {
+        self.record.connected(0, since_ms, ctx.now_ms);
+        self.start_carrying(key, Side::new(socket), false, bytes, ctx)
     }
 
     fn attempt_ended(&mut self, key: Key, rival: bool, flags: EventFlags, ctx: &mut Context) -> Fate {
@@ -525,7 +615,7 @@ impl Connection {
             return Fate::Gone(end);
         }
         if matches!(self.stage, Stage::Opening(_)) {
-            ctx.shared.half_open.fetch_sub(1, Relaxed);
+            ctx.shared.opened();
         }
         self.stage = Stage::Parting(end);
         ctx.wheel.set(key.index, ctx.now_ms + PARTING_MS);
@@ -576,14 +666,10 @@ fn keep_alive(side: &Side) {
         .and_then(|()| sockopt::set_socket_keepalive(&side.fd, true));
 }
 
-fn plain() -> Found {
-    Found { skip: 0, source: None, destination: None, start: Start::Plain }
-}
-
 fn answer(refusal: Refusal) -> &'static [u8] {
     match refusal {
         Refusal::UnknownName | Refusal::NoName => &UNRECOGNIZED_NAME,
-        Refusal::NotTls | Refusal::SourceNotAllowed => &[],
+        Refusal::NotTls | Refusal::SourceNotAllowed | Refusal::UnknownTunnel => &[],
     }
 }
 

@@ -15,6 +15,7 @@ use crate::copy::{Side, Tools};
 use crate::live::Live;
 use crate::rate::Rates;
 use crate::slab::Key;
+use crate::stock::{Stock, Waiting};
 use crate::token::Token;
 use crate::wheel::Wheel;
 
@@ -34,10 +35,16 @@ pub(crate) struct Shared {
     pub(crate) took: Condvar,
     /// Access log lines that nobody took in time.
     pub(crate) log_lines_lost: AtomicU64,
+    /// For routes that are not dialled.
+    pub(crate) stock: Option<Arc<Stock>>,
+    /// Streams that were taken from the stock, to number them.
+    pub(crate) streams: AtomicU64,
+    /// Told when a connection has said what it wants, or is gone.
+    pub(crate) taken_up: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Shared {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(stock: Option<Arc<Stock>>, taken_up: Option<Arc<dyn Fn() + Send + Sync>>) -> Self {
         Self {
             epoch: Instant::now(),
             connections: AtomicU32::new(0),
@@ -47,6 +54,17 @@ impl Shared {
             taken: Mutex::new(0),
             took: Condvar::new(),
             log_lines_lost: AtomicU64::new(0),
+            stock,
+            streams: AtomicU64::new(0),
+            taken_up,
+        }
+    }
+
+    /// A connection is not half open any more.
+    pub(crate) fn opened(&self) {
+        self.half_open.fetch_sub(1, Relaxed);
+        if let Some(taken_up) = &self.taken_up {
+            taken_up();
         }
     }
 
@@ -56,6 +74,8 @@ impl Shared {
 }
 
 pub(crate) struct Context {
+    /// Which of the workers.
+    pub(crate) worker: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) live: Arc<Live>,
     pub(crate) epoll: OwnedFd,
@@ -74,6 +94,10 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    pub(crate) fn waiting(&self, key: Key) -> Waiting {
+        Waiting { worker: self.worker, key }
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         self.live.table.limits
     }

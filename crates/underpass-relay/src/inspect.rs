@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use underpass_protocols::proxy_protocol::{self, Parsed};
+use underpass_protocols::stream_header::{self, StreamHeader};
 use underpass_protocols::{Inspected, MAX_HELLO, NormalName, Sni, inspect};
-use underpass_tables::{Listener, Opening};
+use underpass_tables::{Expects, Listener, Opening};
 
 use crate::record::End;
 
@@ -31,11 +32,19 @@ pub(crate) struct Found {
     pub(crate) start: Start,
 }
 
+impl Found {
+    /// Nothing that has to be understood.
+    pub(crate) fn plain() -> Self {
+        Self { skip: 0, source: None, destination: None, start: Start::Plain }
+    }
+}
+
 #[expect(clippy::large_enum_variant, reason = "as above")]
 pub(crate) enum Start {
     Named(NormalName),
     Unnamed,
     Plain,
+    Tunnel(u32),
 }
 
 impl Start {
@@ -44,6 +53,7 @@ impl Start {
             Self::Named(name) => Opening::Named(name),
             Self::Unnamed => Opening::Unnamed,
             Self::Plain => Opening::Plain,
+            Self::Tunnel(number) => Opening::Tunnel(*number),
         }
     }
 }
@@ -65,8 +75,11 @@ This port speaks TLS: use https:// instead of http.\n";
 
 /// Looks at all bytes that have arrived.
 pub(crate) fn examine(bytes: &[u8], listener: &Listener, scratch: &mut Vec<u8>) -> Finding {
-    if !listener.proxy_header {
-        return examine_hello(bytes, listener, scratch);
+    match listener.expects {
+        Expects::Nothing => return Finding::Found(Found::plain()),
+        Expects::StreamHeader => return examine_stream_header(bytes),
+        Expects::Hello if !listener.proxy_header => return examine_hello(bytes, listener, scratch),
+        Expects::Hello => {}
     }
     match proxy_protocol::parse(bytes) {
         Parsed::Incomplete { need } => Finding::Incomplete { need },
@@ -81,6 +94,19 @@ pub(crate) fn examine(bytes: &[u8], listener: &Listener, scratch: &mut Vec<u8>) 
             }),
             refuse => refuse,
         },
+    }
+}
+
+fn examine_stream_header(bytes: &[u8]) -> Finding {
+    let Some(header) = bytes.first_chunk() else { return Finding::Incomplete { need: stream_header::LENGTH } };
+    match StreamHeader::decode(header) {
+        Ok(header) => Finding::Found(Found {
+            skip: stream_header::LENGTH,
+            source: Some(header.source),
+            destination: None,
+            start: Start::Tunnel(header.tunnel),
+        }),
+        Err(_) => Finding::Refuse(End::InvalidHello, &[]),
     }
 }
 

@@ -42,10 +42,11 @@ pub enum End {
     ConnectTimeout,
     /// A defect of ours; stderr has the details.
     Defect,
+    UnknownTunnel,
 }
 
 impl End {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Closed,
         Self::ClientReset,
         Self::UpstreamReset,
@@ -68,6 +69,7 @@ impl End {
         Self::ConnectFailed,
         Self::ConnectTimeout,
         Self::Defect,
+        Self::UnknownTunnel,
     ];
 
     /// As metrics and the access log call it.
@@ -95,6 +97,7 @@ impl End {
             Self::ConnectFailed => "connect_failed",
             Self::ConnectTimeout => "connect_timeout",
             Self::Defect => "defect",
+            Self::UnknownTunnel => "unknown_tunnel",
         }
     }
 }
@@ -106,6 +109,7 @@ impl From<Refusal> for End {
             Refusal::NoName => Self::NoName,
             Refusal::NotTls => Self::NotTls,
             Refusal::SourceNotAllowed => Self::SourceNotAllowed,
+            Refusal::UnknownTunnel => Self::UnknownTunnel,
         }
     }
 }
@@ -145,6 +149,11 @@ impl Record {
 
     pub(crate) fn listener(&self) -> &Arc<LiveListener> {
         &self.listener
+    }
+
+    /// A connection that was handed over begins when it is used.
+    pub(crate) fn begins(&mut self, now_ms: u64) {
+        self.started_ms = now_ms;
     }
 
     pub(crate) fn started_ms(&self) -> u64 {

@@ -4,19 +4,20 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io;
-use underpass_tables::{Listener, Reject, RelayTable, Transport};
+use underpass_tables::{Expects, Listener, Reject, RelayTable, Transport};
 
 use crate::context::Shared;
 use crate::listen::{BindError, joined, listeners};
 use crate::live::Live;
 use crate::outbox::Outbox;
+use crate::stock::Stock;
 use crate::worker::{Mailbox, Order, Worker};
 
 /// How long workers may take to take a table.
@@ -33,11 +34,15 @@ pub struct Settings {
     pub inherited: Vec<Socket>,
     /// Whether small messages may be sent together by io_uring, where the kernel allows it.
     pub io_uring: bool,
+    /// Where routes that are not dialled take their connections from.
+    pub stock: Option<Arc<Stock>>,
+    /// Called when a connection has said what it wants, or has ended before: one fewer of those that were handed over stands ready.
+    pub taken_up: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { workers: 1, access_log: None, inherited: Vec::new(), io_uring: true }
+        Self { workers: 1, access_log: None, inherited: Vec::new(), io_uring: true, stock: None, taken_up: None }
     }
 }
 
@@ -65,6 +70,8 @@ pub struct Relay {
     threads: Mutex<Vec<JoinHandle<()>>>,
     live: Mutex<Arc<Live>>,
     sockets: Mutex<Sockets>,
+    /// The worker that gets the next connection that is handed over.
+    next: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -77,7 +84,7 @@ struct Sockets {
 impl Relay {
     /// Starts the workers, with an empty table.
     pub fn start(settings: Settings) -> Result<Self, RelayError> {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(settings.stock.clone(), settings.taken_up));
         let live = Arc::new(Live::new(RelayTable::default(), None));
         let mut threads = Vec::new();
         let log = settings.access_log.map(|out| {
@@ -91,8 +98,12 @@ impl Relay {
             threads.push(start_worker(number, &shared, &live, &mailbox, log.clone(), settings.io_uring)?);
             mailboxes.push(mailbox);
         }
+        if let Some(stock) = &settings.stock {
+            stock.serve(mailboxes.clone());
+        }
         let sockets = Mutex::new(Sockets { inherited: settings.inherited, open: Vec::new() });
-        Ok(Self { shared, mailboxes, threads: Mutex::new(threads), live: Mutex::new(live), sockets })
+        let next = AtomicUsize::new(0);
+        Ok(Self { shared, mailboxes, threads: Mutex::new(threads), live: Mutex::new(live), sockets, next })
     }
 
     /// Puts a table into force: when this returns, every new connection obeys it. Listeners that cannot be opened are left out and told;
@@ -122,6 +133,16 @@ impl Relay {
         // Bounded, because a worker that is gone will never take it; connections are not touched by the wait.
         self.shared.took.wait_while_for(&mut taken, |taken| *taken < all, TAKE_TIME);
         Ok(rejects)
+    }
+
+    /// Takes a connected, non-blocking socket as if the listener of this name had accepted it. False when there is none: the socket is
+    /// closed.
+    pub fn adopt(&self, listener: &str, socket: OwnedFd, peer: SocketAddr) -> bool {
+        let live = self.live.lock().clone();
+        let Some(listener) = live.listeners.iter().find(|live| live.name == listener) else { return false };
+        let worker = self.next.fetch_add(1, Relaxed) % self.mailboxes.len();
+        self.mailboxes[worker].send(Order::Adopt { listener: listener.clone(), socket, peer });
+        true
     }
 
     /// Everything that is listened on, for a successor.
@@ -185,6 +206,9 @@ impl Relay {
 impl Sockets {
     /// The sockets of a listener that was not open, or none; a port that was left to the system is filled in.
     fn open(&mut self, listener: &mut Listener, workers: usize) -> Result<Vec<Arc<OwnedFd>>, BindError> {
+        if listener.expects == Expects::StreamHeader {
+            return Ok(Vec::new());
+        }
         let at = |socket: &Socket| (socket.transport, socket.address) == (listener.transport, listener.address);
         if self.open.iter().any(at) {
             return Ok(Vec::new());
@@ -211,7 +235,7 @@ fn start_worker(
     io_uring: bool,
 ) -> Result<JoinHandle<()>, RelayError> {
     let outbox = if io_uring { Outbox::new() } else { None };
-    let worker = Worker::new(shared.clone(), live.clone(), mailbox.clone(), log, outbox);
+    let worker = Worker::new(number, shared.clone(), live.clone(), mailbox.clone(), log, outbox);
     let worker = worker.map_err(|errno: io::Errno| RelayError::Worker(errno.into()))?;
     std::thread::Builder::new().name(format!("relay-{number}")).spawn(|| worker.run()).map_err(RelayError::Worker)
 }

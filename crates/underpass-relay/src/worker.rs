@@ -41,6 +41,10 @@ pub(crate) enum Order {
     Swap { live: Arc<Live>, sockets: Vec<Vec<Arc<OwnedFd>>> },
     /// Accept nothing more; what exists may go on for so long.
     Drain(Duration),
+    /// A connection that somebody else has made.
+    Adopt { listener: Arc<LiveListener>, socket: OwnedFd, peer: SocketAddr },
+    /// What a connection has waited for.
+    Stocked { key: Key, socket: OwnedFd },
 }
 
 /// How a worker is reached.
@@ -84,6 +88,7 @@ struct Door {
 
 impl Worker {
     pub(crate) fn new(
+        worker: usize,
         shared: Arc<Shared>,
         live: Arc<Live>,
         mailbox: Arc<Mailbox>,
@@ -93,6 +98,7 @@ impl Worker {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &mailbox.bell, Token::Fixed(MAILBOX).data(), epoll::EventFlags::IN)?;
         let ctx = Context {
+            worker,
             now_ms: shared.now_ms(),
             shared,
             live,
@@ -210,7 +216,7 @@ impl Worker {
         self.settle(key);
         if let Some(connection) = self.connections.remove(key) {
             self.ctx.wheel.clear(key.index);
-            connection.finish(end, &mut self.ctx);
+            connection.finish(key, end, &mut self.ctx);
             self.ctx.shared.connections.fetch_sub(1, Relaxed);
         }
     }
@@ -231,7 +237,7 @@ impl Worker {
             match acceptfrom_with(&**socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok((client, source)) => {
                     let listener = listener.clone();
-                    self.admit(client, source, &listener);
+                    self.admit_from(client, source, &listener);
                 }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return self.pause(),
                 // Ended while it waited to be accepted.
@@ -241,15 +247,20 @@ impl Worker {
         }
     }
 
-    fn admit(&mut self, client: OwnedFd, source: Option<SocketAddrAny>, listener: &Arc<LiveListener>) {
-        let Some(source) = source.and_then(|source| SocketAddr::try_from(source).ok()) else { return };
+    fn admit_from(&mut self, client: OwnedFd, source: Option<SocketAddrAny>, listener: &Arc<LiveListener>) {
+        if let Some(source) = source.and_then(|source| SocketAddr::try_from(source).ok()) {
+            self.admit(client, source, listener);
+        }
+    }
+
+    fn admit(&mut self, client: OwnedFd, source: SocketAddr, listener: &Arc<LiveListener>) {
         let ctx = &mut self.ctx;
         let record = Record::begin(listener, source, ctx.now_ms);
         ctx.shared.connections.fetch_add(1, Relaxed);
         ctx.shared.half_open.fetch_add(1, Relaxed);
         if let Some(end) = over_limit(ctx, source) {
             ctx.shared.connections.fetch_sub(1, Relaxed);
-            ctx.shared.half_open.fetch_sub(1, Relaxed);
+            ctx.shared.opened();
             return record.finish(end, Carried::default(), ctx.now_ms, ctx.log.as_mut());
         }
         let key = self.connections.insert(Connection::new(client, record, ctx.now_ms));
@@ -285,6 +296,24 @@ impl Worker {
             match order {
                 Order::Swap { live, sockets } => self.swap(&live, sockets),
                 Order::Drain(time) => self.drain(time),
+                // Whoever hands connections over may not have heard of the end yet.
+                Order::Adopt { .. } if self.draining => {}
+                Order::Adopt { listener, socket, peer } => self.admit(socket, peer, &listener),
+                Order::Stocked { key, socket } => self.supply(key, socket),
+            }
+        }
+    }
+
+    fn supply(&mut self, key: Key, socket: OwnedFd) {
+        match self.connections.get_mut(key) {
+            Some(connection) if connection.is_waiting() => {
+                self.with(key, |connection, ctx| connection.supplied(key, socket, ctx));
+            }
+            // It has left meanwhile.
+            _ => {
+                if let Some(stock) = &self.ctx.shared.stock {
+                    stock.put(socket);
+                }
             }
         }
     }
@@ -339,7 +368,7 @@ impl Worker {
             return;
         }
         while let Ok((client, source)) = acceptfrom_with(&*socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            self.admit(client, source, &listener);
+            self.admit_from(client, source, &listener);
         }
     }
 

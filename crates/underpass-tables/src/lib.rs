@@ -7,6 +7,6 @@ mod listener;
 mod relay;
 mod route;
 
-pub use listener::{Decision, Facts, Listener, Opening, Refusal, Rule, Rules, Transport, Unnamed};
+pub use listener::{Decision, Expects, Facts, Listener, Opening, Refusal, Rule, Rules, Transport, Unnamed};
 pub use relay::{LogLevel, Reject, RelayTable, RouteId};
 pub use route::{Balance, CheckKind, HealthCheck, Limits, ProxyHeader, Route};

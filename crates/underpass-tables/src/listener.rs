@@ -17,7 +17,20 @@ pub struct Listener {
     pub transport: Transport,
     /// Whether clients begin with a PROXY header; then one without is refused.
     pub proxy_header: bool,
+    pub expects: Expects,
     pub rules: Rules,
+}
+
+/// How connections of a listener begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Expects {
+    /// With a TLS hello, or with something else where that is carried.
+    #[default]
+    Hello,
+    /// With the header of a tunnel's stream. Such connections are not accepted but handed over, so no socket is opened.
+    StreamHeader,
+    /// With anything: all go the same way, and nobody waits for their first byte.
+    Nothing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -39,6 +52,8 @@ pub struct Rules {
     pub unnamed: Option<Unnamed>,
     /// Bytes that are not TLS, and all datagrams: the only backend of the port.
     pub plain: Option<RouteId>,
+    /// Streams of tunnels, by the tunnel's number.
+    pub tunnels: BTreeMap<u32, RouteId>,
 }
 
 /// Who gets TLS without a server name, and why.
@@ -66,6 +81,8 @@ pub enum Opening<'a> {
     /// Bytes that are not TLS, or silence.
     Plain,
     Datagram,
+    /// The header of a tunnel's stream.
+    Tunnel(u32),
 }
 
 /// Where a connection goes.
@@ -90,6 +107,7 @@ pub enum Rule {
     PlainTcp,
     /// The only backend of the port, and its protocol is UDP.
     Datagram,
+    Tunnel,
 }
 
 /// Why a connection was refused by the table.
@@ -99,6 +117,7 @@ pub enum Refusal {
     NoName,
     NotTls,
     SourceNotAllowed,
+    UnknownTunnel,
 }
 
 impl Rules {
@@ -119,6 +138,9 @@ impl Rules {
             Opening::Unnamed => self.unnamed.map(|unnamed| (unnamed.route, unnamed.rule)).ok_or(Refusal::NoName),
             Opening::Plain => self.plain.map(|route| (route, Rule::PlainTcp)).ok_or(Refusal::NotTls),
             Opening::Datagram => self.plain.map(|route| (route, Rule::Datagram)).ok_or(Refusal::NotTls),
+            Opening::Tunnel(number) => {
+                self.tunnels.get(&number).map(|route| (*route, Rule::Tunnel)).ok_or(Refusal::UnknownTunnel)
+            }
         }
     }
 
@@ -158,6 +180,7 @@ impl Rule {
             Self::Konnectivity => "no name: konnectivity's backend",
             Self::PlainTcp => "not TLS: the only backend of the port",
             Self::Datagram => "datagram: the backend of the port",
+            Self::Tunnel => "the number of a tunnel",
         }
     }
 }
@@ -170,6 +193,7 @@ impl Refusal {
             Self::NoName => "no_name",
             Self::NotTls => "not_tls",
             Self::SourceNotAllowed => "source_not_allowed",
+            Self::UnknownTunnel => "unknown_tunnel",
         }
     }
 }

@@ -21,6 +21,9 @@ pub struct Route {
     /// Where to dial. Empty: connections are refused until there are some.
     pub endpoints: Vec<SocketAddr>,
     pub balance: Balance,
+    /// Not dialled: a connection is taken from the relay's stock and told that it belongs to this tunnel. The one endpoint is what it is
+    /// called in logs.
+    pub stock: Option<u32>,
     /// For one attempt.
     pub connect_timeout: Duration,
     /// How many endpoints are tried, as long as nothing was sent to one.
@@ -89,6 +92,7 @@ impl Route {
             target: target.into(),
             endpoints,
             balance: Balance::default(),
+            stock: None,
             connect_timeout: CONNECT_TIMEOUT,
             connect_attempts: CONNECT_ATTEMPTS,
             idle_timeout: None,

@@ -98,6 +98,7 @@ fn refused(refusal: Refusal) -> Way {
         Refusal::NotTls => {
             "bytes that are not TLS are carried only where a port has one single backend and its protocol is TCP"
         }
+        Refusal::UnknownTunnel => "a ProxyServer has no tunnels",
         Refusal::SourceNotAllowed => "the backend's sourceCIDRs do not have the client's address",
     };
     Way::Refuse { refusal: refusal.as_str(), because: because.to_owned() }
@@ -127,6 +128,7 @@ fn steps(table: &RelayTable, listener: &Listener, opening: Opening<'_>) -> Vec<S
             );
             vec![Step { rule: rule.as_str().to_owned(), finding }]
         }
+        Opening::Tunnel(_) => Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
-use underpass_tables::{Listener, RouteId, Rule, Rules, Transport, Unnamed};
+use underpass_tables::{Expects, Listener, RouteId, Rule, Rules, Transport, Unnamed};
 
 use super::admission::{Accepted, Port, Ports};
 use super::key;
@@ -40,7 +40,7 @@ fn listener(
             rules
         }
     };
-    Listener { name, address, transport, proxy_header: port.proxy_header, rules }
+    Listener { name, address, transport, proxy_header: port.proxy_header, expects: Expects::Hello, rules }
 }
 
 fn stream_rules(backends: &[(&ProxyBackend, RouteId)]) -> Rules {

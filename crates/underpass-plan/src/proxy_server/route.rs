@@ -40,6 +40,7 @@ fn route(accepted: &Accepted<'_>, targets: &Targets<'_>) -> Route {
             LoadBalancing::RoundRobin => Balance::RoundRobin,
             LoadBalancing::LeastConnections => Balance::LeastConnections,
         },
+        stock: None,
         connect_timeout: seconds(backend.timeout_seconds),
         connect_attempts: backend.connect_attempts,
         idle_timeout: Some(seconds(backend.idle_timeout_seconds)).filter(|time| !time.is_zero()),

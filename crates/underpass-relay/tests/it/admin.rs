@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use underpass_relay::{Admin, AdminState, RefusedSource, Relay, Settings};
-use underpass_tables::{Listener, Reject, RelayTable, Route, RouteId, Rule, Rules, Transport, Unnamed};
+use underpass_tables::{Expects, Listener, Reject, RelayTable, Route, RouteId, Rule, Rules, Transport, Unnamed};
 
 use crate::rig::PATIENCE;
 
@@ -70,6 +70,7 @@ fn table(endpoint: SocketAddr) -> RelayTable {
         address: ([127, 0, 0, 1], 0).into(),
         transport: Transport::Stream,
         proxy_header: false,
+        expects: Expects::Hello,
         rules,
     };
     RelayTable {

@@ -12,3 +12,4 @@ mod health;
 mod opening;
 mod rig;
 mod tables;
+mod tunnels;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use underpass_relay::{End, Relay, Settings};
-use underpass_tables::{Listener, RelayTable, Route, RouteId, Rules, Transport};
+use underpass_tables::{Expects, Listener, RelayTable, Route, RouteId, Rules, Transport};
 
 /// Longer than anything here takes; a test that reaches it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -84,6 +84,7 @@ pub(crate) fn table(routes: Vec<Route>) -> RelayTable {
             address,
             transport: Transport::Stream,
             proxy_header: false,
+            expects: Expects::Hello,
             rules,
         }],
         routes: routes.into_iter().map(Arc::new).collect(),

@@ -29,12 +29,13 @@ pub(super) fn text(state: &AdminState, live: &Live) -> String {
 }
 
 fn dump(table: &RelayTable, listener: &Listener) -> Value {
-    let Listener { name, address, transport, proxy_header, rules } = listener;
+    let Listener { name, address, transport, proxy_header, expects, rules } = listener;
     json!({
         "name": name,
         "address": address,
         "transport": transport,
         "proxy_header": proxy_header,
+        "expects": expects,
         "rules": rules_by_name(table, rules),
     })
 }
@@ -46,5 +47,7 @@ fn rules_by_name(table: &RelayTable, rules: &Rules) -> Value {
         rules.names().into_iter().map(|(pattern, route)| (pattern, named(route))).collect();
     let unnamed =
         rules.unnamed.map(|unnamed| json!({ "route": named(unnamed.route), "because": unnamed.rule.as_str() }));
-    json!({ "names": names, "unnamed": unnamed, "plain": rules.plain.map(named) })
+    let tunnels: BTreeMap<u32, &String> =
+        rules.tunnels.iter().map(|(number, route)| (*number, named(*route))).collect();
+    json!({ "names": names, "unnamed": unnamed, "plain": rules.plain.map(named), "tunnels": tunnels })
 }
