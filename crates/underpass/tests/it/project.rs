@@ -124,7 +124,7 @@ fn the_readmes_commands_work() {
     let mut run = 0;
     for line in rest {
         if let Some(folder) = line.strip_prefix("export PATH=$PWD/target/") {
-            assert_eq!(folder, "debug:$PATH", "where `cargo build` of `make demo` puts it");
+            assert_eq!(folder, "$(rustc --print host-tuple)/debug:$PATH", "where `cargo build` of `make demo` puts it");
             assert!(read("Makefile").contains("\t$(CARGO) build --locked\n\t./scripts/demo\n"));
         } else if let Some(path) = line.strip_prefix("export KUBECONFIG=~/") {
             assert_eq!(home.path().join(path), kubeconfig);
