@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use underpass_plan::proxy_server::{Observed, Question, Way, explain, relay_table};
 use underpass_resources::ProxyServer;
-use underpass_tables::{Listener, Opening, RelayTable, Route, Transport};
+use underpass_tables::{Expects, Listener, Opening, RelayTable, Route, Transport};
 
 #[derive(Clone, Default)]
 struct Objects {
@@ -77,7 +77,8 @@ fn show(table: &RelayTable) -> String {
 }
 
 fn show_listener(text: &mut String, table: &RelayTable, listener: &Listener) {
-    let Listener { name, address, transport, proxy_header, rules } = listener;
+    let Listener { name, address, transport, proxy_header, expects, rules } = listener;
+    assert_eq!(*expects, Expects::Hello);
     let header = if *proxy_header { " after a PROXY header" } else { "" };
     writeln!(text, "listener {name} {address} {transport:?}{header}").unwrap();
     let name = |route: underpass_tables::RouteId| &table.routes[route.0].name;
