@@ -231,4 +231,13 @@ mod tests {
         let dead = engine.health().await.unwrap_err().to_string();
         assert!(dead.contains(&address) && dead.contains("refused"), "{dead}");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_never_answers_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("engine.sock");
+        let _silent = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let refused = engine(&[&format!("unix://{}", path.display())], None).health().await.unwrap_err();
+        assert!(refused.to_string().contains("it does not answer"), "{refused}");
+    }
 }

@@ -43,13 +43,16 @@ impl TestEngine {
             EngineKind::Podman => "UNDERPASS_TEST_PODMAN",
             EngineKind::Docker => "UNDERPASS_TEST_DOCKER",
         };
-        let address = std::env::var(variable).unwrap_or_else(|_| {
-            panic!("{variable} is not set: run `eval \"$(scripts/engines up)\"`, or all tests with `make test`")
-        });
-        Self::at(kind, &address)
+        Self::at(kind, &told(variable))
     }
 
-    fn at(kind: EngineKind, address: &str) -> Self {
+    /// Podman of a user without rights; the error is why this machine cannot run it.
+    pub fn rootless() -> Result<Self, String> {
+        let address = told("UNDERPASS_TEST_ROOTLESS");
+        if address.starts_with("unix://") { Ok(Self::at(EngineKind::Podman, &address)) } else { Err(address) }
+    }
+
+    pub fn at(kind: EngineKind, address: &str) -> Self {
         let instance = unique("test");
         let engine = connect(kind, address, &instance);
         Self { kind, address: address.to_owned(), instance, engine }
@@ -79,6 +82,12 @@ impl TestEngine {
         }
         archive.reference
     }
+}
+
+fn told(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set: run `eval \"$(scripts/engines up)\"`, or all tests with `make test`")
+    })
 }
 
 fn connect(kind: EngineKind, address: &str, instance: &str) -> LocalEngine {

@@ -2,12 +2,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use underpass_engines::{Change, ContainerEngine, EngineKind};
+use underpass_engines::{Change, ContainerEngine};
 use underpass_testbed::{PrivateEngine, TestEngine};
 
-use crate::{make_network, network_request, on_both, run, shell};
+use crate::{make_network, network_request, on_both, on_rootless_too, run, shell};
 
 on_both!(are_told_of_networks_and_containers, go_on_after_the_engine_was_away, end_with_their_reader);
+on_rootless_too!(are_told_of_networks_and_containers);
 
 type Changes = BoxStream<'static, Change>;
 
@@ -27,8 +28,7 @@ fn is_network(change: &Change, wanted: &str) -> bool {
     matches!(change, Change::Network { name, .. } if name == wanted)
 }
 
-async fn are_told_of_networks_and_containers(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn are_told_of_networks_and_containers(test: TestEngine) {
     let mut changes = test.engine.changes();
     until(&mut changes, "the beginning", |change| *change == Change::Everything).await;
     let network = make_network(&test).await;
@@ -44,8 +44,8 @@ async fn are_told_of_networks_and_containers(kind: EngineKind) {
     until(&mut changes, "a network that went", |change| is_network(change, &network.name)).await;
 }
 
-async fn go_on_after_the_engine_was_away(kind: EngineKind) {
-    let mut private = PrivateEngine::start(kind);
+async fn go_on_after_the_engine_was_away(test: TestEngine) {
+    let mut private = PrivateEngine::start(test.kind);
     let test = private.view();
     let mut changes = test.engine.changes();
     until(&mut changes, "the beginning", |change| *change == Change::Everything).await;
@@ -62,8 +62,7 @@ async fn go_on_after_the_engine_was_away(kind: EngineKind) {
     }
 }
 
-async fn end_with_their_reader(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn end_with_their_reader(test: TestEngine) {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let mut changes = test.engine.changes();

@@ -2,12 +2,10 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 
 use underpass_engines::labels::{CREATOR_START, INSTANCE, UID, labels};
-use underpass_engines::{
-    ContainerEngine, ContainerRequest, ContainerState, EngineError, EngineKind, File, Limits, Port, Protocol,
-};
+use underpass_engines::{ContainerEngine, ContainerRequest, ContainerState, EngineError, File, Limits, Port, Protocol};
 use underpass_testbed::TestEngine;
 
-use crate::{eventually, make_network, on_both, run, shell, wait_for_end};
+use crate::{eventually, make_network, on_both, on_rootless_too, run, shell, wait_for_end};
 
 on_both!(
     reaches_another_by_its_alias,
@@ -20,9 +18,14 @@ on_both!(
     is_found_by_label_and_removed_in_any_state,
     needs_an_image_that_is_there,
 );
+on_rootless_too!(
+    reaches_another_by_its_alias,
+    is_reachable_at_its_published_port,
+    gets_files_that_only_it_can_read,
+    has_no_rights
+);
 
-async fn reaches_another_by_its_alias(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn reaches_another_by_its_alias(test: TestEngine) {
     let network = make_network(&test).await;
     let server = shell(&test, Some((&network, &["first", "second"])), "exec /busybox sleep 1000").await;
     let server = run(&test, &server).await;
@@ -38,8 +41,7 @@ async fn reaches_another_by_its_alias(kind: EngineKind) {
     assert!(answer.matches(&address.to_string()).count() >= 2, "{answer}");
 }
 
-async fn is_reachable_at_its_published_port(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn is_reachable_at_its_published_port(test: TestEngine) {
     let network = make_network(&test).await;
     let (web, names) = (Port::tcp(8080), Port { number: 5353, protocol: Protocol::Udp });
     let request = ContainerRequest {
@@ -65,8 +67,7 @@ async fn is_reachable_at_its_published_port(kind: EngineKind) {
     assert!(page.await.ends_with("from the container"));
 }
 
-async fn gets_files_that_only_it_can_read(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn gets_files_that_only_it_can_read(test: TestEngine) {
     let request = ContainerRequest {
         private_folders: vec!["/etc/underpass".into()],
         ..shell(&test, None, "cat /etc/underpass/pair.json; ls -ln /etc/underpass/pair.json").await
@@ -82,8 +83,7 @@ async fn gets_files_that_only_it_can_read(kind: EngineKind) {
     assert!(text.contains("-r--------") && text.contains("65534"), "{text}");
 }
 
-async fn has_no_rights(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn has_no_rights(test: TestEngine) {
     let line = "id -u; id -g; grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status; touch /x 2>&1";
     let id = run(&test, &shell(&test, None, line).await).await;
     wait_for_end(&test, &id).await;
@@ -94,8 +94,7 @@ async fn has_no_rights(kind: EngineKind) {
     assert!(text.contains("Read-only file system"), "{text}");
 }
 
-async fn obeys_limits(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn obeys_limits(test: TestEngine) {
     let limits = Limits { memory_bytes: Some(64 << 20), processes: Some(50) };
     // Version 1 and version 2 of cgroups.
     let files = "memory/memory.limit_in_bytes memory.max pids/pids.max pids.max";
@@ -105,8 +104,7 @@ async fn obeys_limits(kind: EngineKind) {
     assert_eq!(test.engine.container_logs(&id, 20).await.unwrap(), "67108864\n50\n");
 }
 
-async fn tells_how_it_ended(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn tells_how_it_ended(test: TestEngine) {
     let line = "echo to stderr >&2; for i in 1 2 3 4 5; do echo line $i; done; exit 7";
     let id = run(&test, &shell(&test, None, line).await).await;
     let ended = wait_for_end(&test, &id).await;
@@ -116,8 +114,7 @@ async fn tells_how_it_ended(kind: EngineKind) {
     assert!(text.contains("line 5") && !text.contains("line 1"), "{text}");
 }
 
-async fn is_made_once(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn is_made_once(test: TestEngine) {
     let request = shell(&test, None, "exec /busybox sleep 1000").await;
     let id = run(&test, &request).await;
     assert_eq!(test.engine.create_container(&request).await.unwrap(), id);
@@ -127,8 +124,7 @@ async fn is_made_once(kind: EngineKind) {
     assert!(matches!(refused, EngineError::NameTaken(_)), "{refused}");
 }
 
-async fn is_found_by_label_and_removed_in_any_state(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn is_found_by_label_and_removed_in_any_state(test: TestEngine) {
     let created = test.engine.create_container(&shell(&test, None, "true").await).await.unwrap();
     let running = shell(&test, None, "trap '' TERM; while true; do /busybox sleep 1; done").await;
     let running_id = run(&test, &running).await;
@@ -150,8 +146,7 @@ async fn is_found_by_label_and_removed_in_any_state(kind: EngineKind) {
     test.engine.remove_container(&created).await.unwrap();
 }
 
-async fn needs_an_image_that_is_there(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn needs_an_image_that_is_there(test: TestEngine) {
     let request = ContainerRequest { image: "localhost/nobody-has-this:1".into(), ..shell(&test, None, "true").await };
     let refused = test.engine.create_container(&request).await.unwrap_err();
     assert!(matches!(&refused, EngineError::NoImage { reference, .. } if *reference == request.image), "{refused}");

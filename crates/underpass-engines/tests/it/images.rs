@@ -1,23 +1,29 @@
 use std::io::Write;
+use std::process::Command;
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use bollard::query_parameters::EventsOptions;
+use futures::TryStreamExt;
 use tempfile::NamedTempFile;
 use underpass_engines::labels::{IMAGE, labels};
 use underpass_engines::{
     BuildRequest, ContainerEngine, ContainerRequest, EngineError, EngineKind, Ensured, Outcome, TunnelImages,
 };
-use underpass_testbed::TestEngine;
+use underpass_testbed::{PrivateEngine, Process, TestEngine};
 
-use crate::{on_both, run, wait_for_end};
+use crate::{on_both, on_rootless_too, run, wait_for_end};
 
 on_both!(
     is_loaded_once_and_runs,
     is_made_once_by_many,
+    is_loaded_once_by_many_processes,
     is_built_on_a_local_base,
     without_a_base_names_both_attempts,
     whose_build_fails_tells_the_output,
     that_is_old_is_collected_unless_it_is_used,
 );
+on_rootless_too!(is_loaded_once_and_runs, is_built_on_a_local_base);
 
 /// A program that no other test has: busybox, and something of its own behind it.
 fn program(own: &str) -> NamedTempFile {
@@ -42,8 +48,7 @@ fn request(test: &TestEngine, image: &str) -> ContainerRequest {
     }
 }
 
-async fn is_loaded_once_and_runs(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn is_loaded_once_and_runs(test: TestEngine) {
     let program = program(&test.name("program"));
     let images = TunnelImages::new(program.path());
     let first = images.ensure(&test.engine, None).await.unwrap();
@@ -57,13 +62,12 @@ async fn is_loaded_once_and_runs(kind: EngineKind) {
     let id = run(&test, &request(&test, &first.reference)).await;
     wait_for_end(&test, &id).await;
     let said = test.engine.container_logs(&id, 10).await.unwrap();
-    assert!(said.contains("underpass: applet not found"), "{said}");
+    assert!(said.contains("applet not found"), "{said}");
     test.engine.remove_container(&id).await.unwrap();
     remove(&test, &first).await;
 }
 
-async fn is_made_once_by_many(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn is_made_once_by_many(test: TestEngine) {
     let program = Arc::new(program(&test.name("program")));
     let ensure = |_| {
         let (engine, program) = (test.engine.clone(), Arc::clone(&program));
@@ -78,8 +82,52 @@ async fn is_made_once_by_many(kind: EngineKind) {
     remove(&test, &made[0]).await;
 }
 
-async fn is_built_on_a_local_base(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+/// What one of several processes does; started by [`is_loaded_once_by_many_processes`].
+#[tokio::test]
+#[ignore = "a process of another test"]
+async fn ensured_by_this_process() {
+    let variable = |name: &str| std::env::var(name).unwrap();
+    let kind = if variable("ENGINE") == "Docker" { EngineKind::Docker } else { EngineKind::Podman };
+    let test = TestEngine::at(kind, &variable("ADDRESS"));
+    let ensured = TunnelImages::new(variable("PROGRAM")).ensure(&test.engine, None).await.unwrap();
+    println!("ensured {} {:?}", ensured.id, ensured.outcome);
+}
+
+/// Counted by the engine itself, which nobody else uses.
+async fn is_loaded_once_by_many_processes(test: TestEngine) {
+    let private = PrivateEngine::start(test.kind);
+    let test = private.view();
+    let program = program(&test.name("program"));
+    let start = |_| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["images::ensured_by_this_process", "--exact", "--ignored", "--nocapture"]);
+        command.env("ENGINE", test.kind.to_string()).env("ADDRESS", &test.address).env("PROGRAM", program.path());
+        Process::start(&mut command)
+    };
+    let processes: Vec<Process> = (0..5).map(start).collect();
+    let said: Vec<String> = processes.into_iter().map(|process| process.wait().ok()).collect();
+    let loaded = said.iter().filter(|said| said.contains(" Loaded")).count();
+    let reused = said.iter().filter(|said| said.contains(" Reused")).count();
+    assert_eq!((loaded, reused), (1, 4), "{said:?}");
+    assert_eq!(loads(&test).await, 1, "as the engine counts");
+}
+
+/// How often the engine has loaded an archive, as its own events tell.
+async fn loads(test: &TestEngine) -> usize {
+    let socket = test.address.strip_prefix("unix://").unwrap();
+    let docker = bollard::Docker::connect_with_unix(socket, 30, bollard::API_DEFAULT_VERSION).unwrap();
+    let docker = docker.negotiate_version().await.unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() + 1;
+    let options = EventsOptions {
+        since: Some("1".into()),
+        until: Some(now.to_string()),
+        filters: Some([("type".to_owned(), vec!["image".to_owned()])].into()),
+    };
+    let events: Vec<_> = docker.events(Some(options)).try_collect().await.unwrap();
+    events.iter().filter(|event| matches!(event.action.as_deref(), Some("load" | "loadfromarchive"))).count()
+}
+
+async fn is_built_on_a_local_base(test: TestEngine) {
     let base = test.busybox().await;
     let program = program(&test.name("program"));
     let images = TunnelImages::new(program.path());
@@ -104,8 +152,7 @@ async fn is_built_on_a_local_base(kind: EngineKind) {
     remove(&test, &bare).await;
 }
 
-async fn without_a_base_names_both_attempts(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn without_a_base_names_both_attempts(test: TestEngine) {
     let program = program(&test.name("program"));
     let images = TunnelImages::new(program.path());
     let base = "localhost/nobody-has-this:1";
@@ -115,8 +162,7 @@ async fn without_a_base_names_both_attempts(kind: EngineKind) {
     assert!(words.contains(base) && words.contains("pull failed") && words.contains("no local copy"), "{words}");
 }
 
-async fn whose_build_fails_tells_the_output(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn whose_build_fails_tells_the_output(test: TestEngine) {
     let base = test.busybox().await;
     let mut tar = tar::Builder::new(Vec::new());
     let dockerfile = format!("FROM {base}\nRUN [\"/busybox\", \"sh\", \"-c\", \"echo the reason is here; exit 3\"]\n");
@@ -133,8 +179,7 @@ async fn whose_build_fails_tells_the_output(kind: EngineKind) {
     assert_eq!(test.engine.find_image(&reference).await, Ok(None));
 }
 
-async fn that_is_old_is_collected_unless_it_is_used(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn that_is_old_is_collected_unless_it_is_used(test: TestEngine) {
     let programs = ["old", "held", "ran", "new"].map(|own| program(&test.name(own)));
     let [old, held, ran, new] = programs.each_ref().map(|program| TunnelImages::new(program.path()));
     let in_use = held.ensure(&test.engine, None).await.unwrap();

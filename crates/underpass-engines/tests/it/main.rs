@@ -1,6 +1,8 @@
-//! Real Podman and real Docker. Every test runs on both.
+//! Real Podman and real Docker. Every test runs on both, and on rootless Podman where that is another world.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stderr, reason = "what is not tested is said")]
+#![allow(clippy::print_stdout, reason = "a process of a test tells its result")]
 
 mod changes;
 mod containers;
@@ -20,16 +22,34 @@ use underpass_testbed::TestEngine;
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod podman {
+            use underpass_engines::EngineKind::Podman;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name(underpass_engines::EngineKind::Podman).await })*
+            async fn $name() { super::$name(underpass_testbed::TestEngine::shared(Podman)).await })*
         }
         mod docker {
+            use underpass_engines::EngineKind::Docker;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name(underpass_engines::EngineKind::Docker).await })*
+            async fn $name() { super::$name(underpass_testbed::TestEngine::shared(Docker)).await })*
         }
     };
 }
 pub(crate) use on_both;
+
+/// Declares a test for the Podman of a user without rights; it says so loudly where the machine cannot run one.
+macro_rules! on_rootless_too {
+    ($($name:ident),* $(,)?) => {
+        mod rootless {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                match underpass_testbed::TestEngine::rootless() {
+                    Ok(test) => super::$name(test).await,
+                    Err(why) => eprintln!("NOT TESTED on rootless Podman: {why}"),
+                }
+            })*
+        }
+    };
+}
+pub(crate) use on_rootless_too;
 
 fn network_request(name: &str) -> NetworkRequest {
     NetworkRequest {

@@ -1,9 +1,9 @@
 use underpass_engines::labels::{CREATOR_PID, INSTANCE, KIND, OBJECT, UID};
-use underpass_engines::{ContainerEngine, EngineError, EngineKind};
+use underpass_engines::{ContainerEngine, EngineError};
 use underpass_plan::NetworkRequest;
 use underpass_testbed::{PrivateEngine, TestEngine};
 
-use crate::{make_network, network_request, on_both, run, shell};
+use crate::{make_network, network_request, on_both, on_rootless_too, run, shell};
 
 on_both!(
     is_made_found_and_removed,
@@ -14,9 +14,9 @@ on_both!(
     cannot_go_while_in_use,
     removed_behind_our_back_is_not_found,
 );
+on_rootless_too!(is_made_found_and_removed, has_ipv6, cannot_go_while_in_use);
 
-async fn is_made_found_and_removed(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn is_made_found_and_removed(test: TestEngine) {
     let name = test.name("net");
     assert_eq!(test.engine.find_network(&name).await, Ok(None));
     let request = network_request(&name);
@@ -44,8 +44,7 @@ async fn is_made_found_and_removed(kind: EngineKind) {
     assert_eq!(test.engine.find_network(&name).await, Ok(None));
 }
 
-async fn has_ipv6(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn has_ipv6(test: TestEngine) {
     let name = test.name("net");
     let request = NetworkRequest { ipv6: true, ..network_request(&name) };
     test.engine.create_network(&request).await.unwrap();
@@ -60,8 +59,7 @@ async fn has_ipv6(kind: EngineKind) {
     assert!(addresses.len() == 2 && addresses[0].is_ipv4() && addresses[1].is_ipv6(), "{addresses:?}");
 }
 
-async fn belongs_to_one_owner(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn belongs_to_one_owner(test: TestEngine) {
     let network = make_network(&test).await;
     let other = NetworkRequest { owner: Some("somebody else".into()), ..network_request(&network.name) };
     let refused = test.engine.create_network(&other).await.unwrap_err();
@@ -71,8 +69,7 @@ async fn belongs_to_one_owner(kind: EngineKind) {
     assert_eq!(test.engine.find_network(&network.name).await.unwrap().unwrap().owner, network.owner);
 }
 
-async fn made_by_many_at_once_is_one(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn made_by_many_at_once_is_one(test: TestEngine) {
     let name = test.name("net");
     let request = network_request(&name);
     let makers = (0..5).map(|_| test.engine.create_network(&request));
@@ -82,8 +79,8 @@ async fn made_by_many_at_once_is_one(kind: EngineKind) {
     assert_eq!(test.engine.list_networks(&[(INSTANCE, &test.instance)]).await.unwrap().len(), 1);
 }
 
-async fn says_when_addresses_are_exhausted(kind: EngineKind) {
-    let private = PrivateEngine::start(kind);
+async fn says_when_addresses_are_exhausted(test: TestEngine) {
+    let private = PrivateEngine::start(test.kind);
     let test = private.view();
     let refused = loop {
         match test.engine.create_network(&network_request(&test.name("net"))).await {
@@ -95,8 +92,7 @@ async fn says_when_addresses_are_exhausted(kind: EngineKind) {
     assert_eq!(test.engine.list_networks(&[(INSTANCE, &test.instance)]).await.unwrap().len(), 2);
 }
 
-async fn cannot_go_while_in_use(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn cannot_go_while_in_use(test: TestEngine) {
     let network = make_network(&test).await;
     let id = run(&test, &shell(&test, Some((&network, &[])), "exec /busybox sleep 1000").await).await;
     let seen = test.engine.find_network(&network.name).await.unwrap().unwrap();
@@ -107,10 +103,9 @@ async fn cannot_go_while_in_use(kind: EngineKind) {
     test.engine.remove_network(&network.id).await.unwrap();
 }
 
-async fn removed_behind_our_back_is_not_found(kind: EngineKind) {
-    let test = TestEngine::shared(kind);
+async fn removed_behind_our_back_is_not_found(test: TestEngine) {
     let network = make_network(&test).await;
-    TestEngine::shared(kind).engine.remove_network(&network.id).await.unwrap();
+    TestEngine::at(test.kind, &test.address).engine.remove_network(&network.id).await.unwrap();
     assert_eq!(test.engine.find_network(&network.name).await, Ok(None));
     let request = shell(&test, Some((&network, &[])), "true").await;
     let created = test.engine.create_container(&request).await;
