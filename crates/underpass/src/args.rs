@@ -64,6 +64,12 @@ pub(crate) enum Command {
     /// Run the native proxy for the ProxyServer in a file, until Ctrl-C; needs no cluster
     #[command(after_help = PROXY_EXAMPLES)]
     Proxy(Proxy),
+    /// Run the half of a tunnel that dials servers, until told to end; controllers start it
+    #[command(hide = true, after_help = TUNNEL_SERVER_EXAMPLES)]
+    TunnelServer(TunnelServer),
+    /// Run the half of a tunnel that listens where clients are, until told to end; it is what runs in a tunnel proxy's container
+    #[command(hide = true, after_help = TUNNEL_CLIENT_EXAMPLES)]
+    TunnelClient(TunnelClient),
     /// Say which rule decides about a connection, and why; needs no server
     Explain(Explain),
     /// Show what would be done for the objects in files, and why; needs no server and touches nothing
@@ -143,6 +149,27 @@ At the end (SIGINT, SIGTERM, SIGHUP) nothing new is accepted, and connections ma
 second or more after the first, ends at once.
 
 Exit codes: 0 ended by a signal, or another process has taken over; 1 failed; 130 ended by a second signal, and connections were cut.";
+
+const TUNNEL_SERVER_EXAMPLES: &str = "\
+Example:
+  underpass tunnel-server --control 172.18.0.2:15049 --control 127.0.0.1:40001 \\
+    --data 172.18.0.2:15050 --data 127.0.0.1:40002 < server.json
+
+The secrets of this half are read from stdin, as JSON. When it takes orders, one line of JSON is printed on stdout, with controlPort (on
+127.0.0.1, for whoever has the caller's secrets) and pid. It dials the client half, never the other way round, and goes on trying for
+ever. Its tunnels are those that it is asked for; a new process has none.
+
+Exit codes: 0 ended by an order, a signal, or with the process that it watches; 1 failed; 130 ended by a second signal.";
+
+const TUNNEL_CLIENT_EXAMPLES: &str = "\
+Example:
+  underpass tunnel-client --secrets ./client.json --control-port 0 --data-port 0
+
+It listens on all addresses, IPv4 and IPv6: for its server half on two ports, and for clients on a port per tunnel. Whoever connects to
+the first two and does not prove to be the other half is refused and counted. Tunnels stay when the server half goes; their clients wait
+a few seconds for another one.
+
+Exit codes: 0 ended by a signal; 1 failed; 130 ended by a second signal.";
 
 const EXPLAIN_ROUTE_EXAMPLES: &str = "\
 Examples:
@@ -240,6 +267,35 @@ pub(crate) struct Proxy {
     /// What is printed on stdout when the proxy is ready
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: TextOrJson,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct TunnelServer {
+    /// Where the client half may take orders; repeatable, the best first
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = address)]
+    pub(crate) control: Vec<SocketAddr>,
+    /// Where the client half may take data connections; repeatable, the best first
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = address)]
+    pub(crate) data: Vec<SocketAddr>,
+    /// A process to end with
+    #[arg(long, value_name = "PID", requires = "monitor_start")]
+    pub(crate) monitor: Option<u32>,
+    /// When that process began, in ticks since boot: field 22 of /proc/PID/stat
+    #[arg(long, value_name = "TICKS", requires = "monitor")]
+    pub(crate) monitor_start: Option<u64>,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct TunnelClient {
+    /// The file with the secrets of this half, as JSON
+    #[arg(long, value_name = "PATH", default_value = "/etc/underpass/pair.json")]
+    pub(crate) secrets: PathBuf,
+    /// Where the server half gives orders; 0 lets the system choose
+    #[arg(long, value_name = "PORT", default_value_t = underpass_tunnel::CONTROL_PORT)]
+    pub(crate) control_port: u16,
+    /// Where the server half brings data connections; 0 lets the system choose
+    #[arg(long, value_name = "PORT", default_value_t = underpass_tunnel::DATA_PORT)]
+    pub(crate) data_port: u16,
 }
 
 #[derive(Debug, Group)]

@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod commands;
 mod data_dir;
+mod descriptors;
 mod embedded;
 mod exit;
 mod following;
@@ -15,6 +16,7 @@ mod proxy;
 mod server;
 mod settings;
 mod signals;
+mod watched;
 mod way_out;
 
 use std::process::ExitCode;

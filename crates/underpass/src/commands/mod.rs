@@ -8,6 +8,8 @@ mod explain;
 mod plan;
 mod proxy;
 mod status;
+mod tunnel_client;
+mod tunnel_server;
 mod up;
 mod version;
 
@@ -23,6 +25,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
         Command::Apiserver(args) => on_runtime(apiserver::run(ServerSettings::resolve(args.server)?)),
         Command::Controllers(args) => on_runtime(controllers::run(settings::kubeconfig(args.server)?)),
         Command::Proxy(args) => proxy::run(args),
+        Command::TunnelServer(args) => on_runtime(tunnel_server::run(args)),
+        Command::TunnelClient(args) => on_runtime(tunnel_client::run(args)),
         Command::Plan(args) => plan::run(&args.files, args.output),
         Command::Explain(Explain { what: ExplainWhat::Route(args) }) => explain::run(&args),
         Command::Status(args) => on_runtime(status::run(args)),

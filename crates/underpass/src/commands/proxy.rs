@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -16,6 +15,7 @@ use underpass_relay::{Admin, AdminState, HealthChecks, RefusedSource, Relay, Set
 use underpass_tables::RelayTable;
 
 use crate::args::{Proxy, TextOrJson};
+use crate::descriptors;
 use crate::exit::Ended;
 use crate::logging;
 use crate::output;
@@ -25,7 +25,7 @@ use crate::signals::Signals;
 pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
     // An error means that somebody has chosen a provider already, and any will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    raise_descriptor_limit();
+    descriptors::raise_limit();
     // Connections have threads of their own; one is enough for what is around them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let result = runtime.block_on(proxy(args));
@@ -89,7 +89,13 @@ impl Running {
             None => Admin::bind(args.admin).await,
         }
         .context("choose another with --admin")?;
-        let settings = Settings { workers: workers(args), access_log, inherited: sockets, io_uring: !args.no_io_uring };
+        let settings = Settings {
+            workers: workers(args),
+            access_log,
+            inherited: sockets,
+            io_uring: !args.no_io_uring,
+            ..Settings::default()
+        };
         let relay = Arc::new(Relay::start(settings)?);
         let state = AdminState::new(relay.clone());
         let socket = admin.socket()?;
@@ -236,13 +242,4 @@ fn access_log(path: &Path) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
     }
     let file = OpenOptions::new().create(true).append(true).open(path);
     Ok(Some(Box::new(file.with_context(|| format!("cannot write the access log to {}", path.display()))?)))
-}
-
-/// Every connection takes two descriptors, and the usual soft limit of 1024 is for programs that use select.
-fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(errno) = setrlimit(Resource::Nofile, limit) {
-        warn!(%errno, "the limit of open files cannot be raised");
-    }
 }

@@ -10,6 +10,7 @@
 //! - `lists`: pages while others write, and selectors, against a model.
 //! - `manifests`: every good manifest is accepted, every bad one is refused where and because it says.
 //! - `odd_writes`: what they come to, as kube-apiserver answers them.
+//! - `pair`: the two halves of a tunnel as processes, without the controllers that start them.
 //! - `project`: what the README, the Makefile and CI promise is one and the same, and true.
 //! - `proxy`: `underpass proxy` with a file, real clients and real backends; `explain route`.
 //! - `up`: the life of `underpass up`, from the ready line to the last object.
@@ -27,6 +28,7 @@ mod kubectl;
 mod lists;
 mod manifests;
 mod odd_writes;
+mod pair;
 mod project;
 mod proxy;
 mod up;

@@ -1,0 +1,95 @@
+//! Who gives orders to the server half.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+use tokio_rustls::TlsConnector;
+
+use crate::control::{AskError, Link};
+use crate::messages::{Listed, Number, Page, Prepare, Prepared, Probed, ServerRequest};
+use crate::secrets::{CallerSecrets, SERVER_NAME};
+use crate::tls::{self, TlsError};
+
+/// Longer than the server half itself waits for anything.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+#[derive(Debug, thiserror::Error)]
+pub enum CallerError {
+    #[error(transparent)]
+    Secrets(#[from] TlsError),
+    #[error("the server half of the tunnel at {address} cannot be reached: {reason}")]
+    Unreachable { address: SocketAddr, reason: String },
+    /// It answered, and the answer is no: the reason, as it gave it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Connects when something is asked, and again after the connection was lost.
+pub struct Caller {
+    address: SocketAddr,
+    connector: TlsConnector,
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+impl Caller {
+    /// `address` is where the server half listens for orders: 127.0.0.1 and the port that it printed.
+    pub fn new(address: SocketAddr, secrets: &CallerSecrets) -> Result<Self, CallerError> {
+        Ok(Self { address, connector: tls::connector(&secrets.identity)?, link: Mutex::default() })
+    }
+
+    /// Makes the tunnel exist. Where clients reach it.
+    pub async fn prepare(&self, tunnel: Prepare) -> Result<Prepared, CallerError> {
+        self.ask(ServerRequest::Prepare(tunnel)).await
+    }
+
+    /// Frees the tunnel's port at once; its running streams end by themselves. No error when there is none of that number.
+    pub async fn delete(&self, number: u32) -> Result<(), CallerError> {
+        self.ask(ServerRequest::Delete(Number { number })).await
+    }
+
+    pub async fn list(&self) -> Result<Listed, CallerError> {
+        let mut page: Page = self.ask(ServerRequest::List(Number { number: 0 })).await?;
+        let mut listed = page.listed;
+        while let Some(number) = page.next {
+            page = self.ask(ServerRequest::List(Number { number })).await?;
+            listed.tunnels.append(&mut page.listed.tunnels);
+        }
+        Ok(listed)
+    }
+
+    /// Sends a few bytes through both halves and back, the way that a client's go, but to no server.
+    pub async fn probe(&self) -> Result<Probed, CallerError> {
+        self.ask(ServerRequest::Probe).await
+    }
+
+    /// Ends the server half; all streams are cut.
+    pub async fn shutdown(&self) -> Result<(), CallerError> {
+        self.ask(ServerRequest::Shutdown).await
+    }
+
+    async fn ask<A: DeserializeOwned>(&self, request: ServerRequest) -> Result<A, CallerError> {
+        let link = self.link().await?;
+        link.ask(&request, DEADLINE).await.map_err(|error| match error {
+            AskError::Refused(reason) => CallerError::Refused(reason),
+            error => self.unreachable(&error),
+        })
+    }
+
+    async fn link(&self) -> Result<Arc<Link>, CallerError> {
+        let mut link = self.link.lock().await;
+        if let Some(link) = link.as_ref().filter(|link| !link.is_lost()) {
+            return Ok(link.clone());
+        }
+        let connected = Link::connect(self.address, &self.connector, SERVER_NAME, None).await;
+        let connected = Arc::new(connected.map_err(|error| self.unreachable(&error))?);
+        Ok(link.insert(connected).clone())
+    }
+
+    fn unreachable(&self, error: &dyn Error) -> CallerError {
+        CallerError::Unreachable { address: self.address, reason: crate::chain(error) }
+    }
+}
