@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -119,6 +120,8 @@ pub enum EngineError {
     AddressesExhausted(String),
     #[error("it is in use: stop or disconnect its containers ({0})")]
     InUse(String),
+    #[error("a port of this host is taken: {0}")]
+    PortTaken(String),
     #[error("the engine does not have it: {0}")]
     NotFound(String),
     #[error("the image {reference} cannot be had: {why}")]
@@ -136,6 +139,7 @@ impl EngineError {
             Self::NameTaken(_) => Cause::NameTaken,
             Self::AddressesExhausted(_) => Cause::AddressesExhausted,
             Self::InUse(_) => Cause::NetworkInUse,
+            Self::PortTaken(_) => Cause::PortTaken,
             Self::NoImage { .. } => Cause::NoImage,
             Self::BuildFailed { .. } => Cause::BuildFailed,
             Self::NotFound(_) | Self::Refused(_) => Cause::EngineRefused,
@@ -149,6 +153,18 @@ impl fmt::Display for EngineKind {
             Self::Docker => "Docker",
             Self::Podman => "Podman",
         })
+    }
+}
+
+impl FromStr for EngineKind {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "docker" => Ok(Self::Docker),
+            "podman" => Ok(Self::Podman),
+            _ => Err(format!("{word} is not a container engine; write docker or podman")),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Podman and Docker over their API sockets: networks, images, containers, events.
 //!
 //! [`ContainerEngine`] is what the rest of underpass knows. [`LocalEngine`] finds the engine as the engines' own clients do and speaks
-//! to it ([`api`]); both engines answer the same API, but not in the same words, and neither says the whole truth: the differences are
+//! to it (`api`); both engines answer the same API, but not in the same words, and neither says the whole truth: the differences are
 //! met here and nowhere else. [`TunnelImages`] makes sure that the image with our own program is there.
 //!
 //! No command line of an engine is ever run: its output is for people, its version is another than the engine's, and it costs a process.
@@ -15,7 +15,6 @@ mod local;
 mod places;
 mod tunnel_image;
 
-pub use api::Connection;
 pub use container::{
     Attachment, Container, ContainerRequest, ContainerState, File, Image, Limits, NetworkChoice, Port, Protocol,
     Published,

@@ -19,6 +19,7 @@ const IN_USE: &[&str] = &[
     "image is being used",
     "is using its referenced image",
 ];
+const PORT_TAKEN: &[&str] = &["address already in use", "port is already allocated"];
 const NAME_TAKEN: &[&str] = &["already in use", "already exists", "is already used"];
 const NOT_FOUND: &[&str] = &[
     "no such container",
@@ -52,6 +53,8 @@ fn refusal(code: u16, words: &str) -> EngineError {
         EngineError::AddressesExhausted(words)
     } else if says(IN_USE) {
         EngineError::InUse(words)
+    } else if says(PORT_TAKEN) {
+        EngineError::PortTaken(words)
     } else if code == 404 || says(NOT_FOUND) {
         EngineError::NotFound(words)
     } else if says(NAME_TAKEN) {
@@ -100,6 +103,8 @@ mod tests {
             refusal(500, "no container with name or ID \"c1\" found: no such container"),
             EngineError::NotFound(_)
         ));
+        let bound = "listen tcp4 127.0.0.1:32768: bind: address already in use";
+        assert!(matches!(refusal(500, bound), EngineError::PortTaken(_)));
         assert!(matches!(refusal(400, "invalid reference format"), EngineError::Refused(_)));
     }
 }

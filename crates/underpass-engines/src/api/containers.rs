@@ -68,7 +68,7 @@ struct NetworkSettings {
 }
 
 impl Connection {
-    pub async fn create_container(&self, request: &ContainerRequest) -> Result<String, EngineError> {
+    pub(crate) async fn create_container(&self, request: &ContainerRequest) -> Result<String, EngineError> {
         let options = CreateContainerOptions { name: Some(request.name.clone()), ..CreateContainerOptions::default() };
         let created = self.docker.create_container(Some(options), self.body(request));
         match self.within(ACT, created).await {
@@ -81,25 +81,25 @@ impl Connection {
         }
     }
 
-    pub async fn put_files(&self, id: &str, folder: &str, files: &[File]) -> Result<(), EngineError> {
+    pub(crate) async fn put_files(&self, id: &str, folder: &str, files: &[File]) -> Result<(), EngineError> {
         let archive = archive(files).map_err(|error| EngineError::Refused(format!("cannot pack files: {error}")))?;
         let options = UploadToContainerOptions { path: folder.to_owned(), ..UploadToContainerOptions::default() };
         self.within(ACT, self.docker.upload_to_container(id, Some(options), body_full(archive.into()))).await
     }
 
-    pub async fn start_container(&self, id: &str) -> Result<(), EngineError> {
+    pub(crate) async fn start_container(&self, id: &str) -> Result<(), EngineError> {
         self.within(ACT, self.docker.start_container(id, None::<StartContainerOptions>)).await
     }
 
-    pub async fn find_container(&self, id: &str) -> Result<Option<Container>, EngineError> {
-        let found = if_found(self.get(&format!("/containers/{id}/json")).await)?.map(describe);
+    pub(crate) async fn find_container(&self, id: &str) -> Result<Option<Container>, EngineError> {
+        let found = if_found(self.get(&format!("/containers/{}/json", encoded(id))).await)?.map(describe);
         // An engine takes the beginning of an id for the id.
         Ok(found.filter(|container| container.id == id || container.name == id))
     }
 
-    pub async fn list_containers(&self, labels: &[(&str, &str)]) -> Result<Vec<Container>, EngineError> {
+    pub(crate) async fn list_containers(&self, labels: &[(&str, &str)]) -> Result<Vec<Container>, EngineError> {
         let filters = json!(label_filter(labels)).to_string();
-        let filters: String = form_urlencoded::byte_serialize(filters.as_bytes()).collect();
+        let filters = encoded(&filters);
         let listed: Vec<Listed> = self.get(&format!("/containers/json?all=true&filters={filters}")).await?;
         let mut containers = Vec::new();
         for Listed { id } in listed {
@@ -109,7 +109,7 @@ impl Connection {
     }
 
     /// The engine's answer is not enough: another removal may be under way, and then it answers before the end.
-    pub async fn remove_container(&self, id: &str) -> Result<(), EngineError> {
+    pub(crate) async fn remove_container(&self, id: &str) -> Result<(), EngineError> {
         let options = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
         let last = Instant::now() + ACT;
         loop {
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    pub async fn container_logs(&self, id: &str, lines: usize) -> Result<String, EngineError> {
+    pub(crate) async fn container_logs(&self, id: &str, lines: usize) -> Result<String, EngineError> {
         let options = LogsOptions { stdout: true, stderr: true, tail: lines.to_string(), ..LogsOptions::default() };
         let pieces = self.docker.logs(id, Some(options)).map_ok(LogOutput::into_bytes);
         let text = self.within(ASK, pieces.try_collect::<Vec<_>>()).await?.concat();
@@ -174,6 +174,10 @@ fn host_config(request: &ContainerRequest) -> HostConfig {
         pids_limit: processes.map(i64::from),
         ..HostConfig::default()
     }
+}
+
+fn encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 /// No host port means any that is free, on both engines; 0 does not.

@@ -16,17 +16,17 @@ use crate::container::Image;
 use crate::engine::{BuildRequest, EngineError};
 
 impl Connection {
-    pub async fn find_image(&self, reference: &str) -> Result<Option<Image>, EngineError> {
+    pub(crate) async fn find_image(&self, reference: &str) -> Result<Option<Image>, EngineError> {
         Ok(if_found(self.within(ASK, self.docker.inspect_image(reference)).await)?.map(describe))
     }
 
-    pub async fn load_image(&self, archive: Bytes) -> Result<(), EngineError> {
+    pub(crate) async fn load_image(&self, archive: Bytes) -> Result<(), EngineError> {
         let options = ImportImageOptions { quiet: true, ..ImportImageOptions::default() };
         let steps = self.docker.import_image(options, body_full(archive), None);
         self.within(IMAGE, steps.try_for_each(|_| async { Ok(()) })).await
     }
 
-    pub async fn pull_image(&self, reference: &str) -> Result<(), EngineError> {
+    pub(crate) async fn pull_image(&self, reference: &str) -> Result<(), EngineError> {
         let options = CreateImageOptions { from_image: Some(with_tag(reference)), ..CreateImageOptions::default() };
         let steps = self.docker.create_image(Some(options), None, None);
         self.within(IMAGE, steps.try_for_each(|_| async { Ok(()) })).await?;
@@ -36,7 +36,7 @@ impl Connection {
         }
     }
 
-    pub async fn build_image(&self, request: BuildRequest) -> Result<(), EngineError> {
+    pub(crate) async fn build_image(&self, request: BuildRequest) -> Result<(), EngineError> {
         let BuildRequest { reference, context, labels } = request;
         let options = BuildImageOptions {
             dockerfile: "Dockerfile".to_owned(),
@@ -70,13 +70,13 @@ impl Connection {
         }
     }
 
-    pub async fn list_images(&self, labels: &[(&str, &str)]) -> Result<Vec<Image>, EngineError> {
+    pub(crate) async fn list_images(&self, labels: &[(&str, &str)]) -> Result<Vec<Image>, EngineError> {
         let options = ListImagesOptions { filters: label_filter(labels), ..ListImagesOptions::default() };
         let listed = self.within(ASK, self.docker.list_images(Some(options))).await?;
         Ok(listed.into_iter().map(summarize).collect())
     }
 
-    pub async fn remove_image(&self, id: &str) -> Result<(), EngineError> {
+    pub(crate) async fn remove_image(&self, id: &str) -> Result<(), EngineError> {
         let removed = self.within(ACT, self.docker.remove_image(id, None::<RemoveImageOptions>, None)).await;
         gone_is_fine(removed.map(|_| ()))
     }

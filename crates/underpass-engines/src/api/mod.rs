@@ -28,7 +28,7 @@ const OLDEST_API: &bollard::ClientVersion = &bollard::ClientVersion { major_vers
 
 /// A connection to an engine that has answered once. Cheap to clone.
 #[derive(Clone)]
-pub struct Connection {
+pub(crate) struct Connection {
     docker: Docker,
     place: Candidate,
     description: Description,
@@ -37,7 +37,7 @@ pub struct Connection {
 
 impl Connection {
     /// Connects and asks who is there.
-    pub async fn open(candidate: &Candidate, maker: Maker) -> Result<Self, String> {
+    pub(crate) async fn open(candidate: &Candidate, maker: Maker) -> Result<Self, String> {
         let docker = client(candidate).map_err(|error| chain(&error))?;
         let version = timeout(ASK, docker.version()).await;
         let version = version.map_err(|_| "it does not answer".to_owned())?.map_err(|error| chain(&error))?;
@@ -52,11 +52,11 @@ impl Connection {
         Ok(Self { docker, place: candidate.clone(), description, maker })
     }
 
-    pub fn description(&self) -> &Description {
+    pub(crate) fn description(&self) -> &Description {
         &self.description
     }
 
-    pub async fn health(&self) -> Result<(), EngineError> {
+    pub(crate) async fn health(&self) -> Result<(), EngineError> {
         self.within(ASK, self.docker.ping()).await?;
         Ok(())
     }

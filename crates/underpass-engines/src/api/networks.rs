@@ -20,11 +20,11 @@ use crate::labels::{KIND, OBJECT, UID};
 const IPV6_RANGES: u8 = 8;
 
 impl Connection {
-    pub async fn find_network(&self, name: &str) -> Result<Option<Network>, EngineError> {
+    pub(crate) async fn find_network(&self, name: &str) -> Result<Option<Network>, EngineError> {
         Ok(self.networks_named(name).await?.into_iter().next().map(describe))
     }
 
-    pub async fn create_network(&self, request: &NetworkRequest) -> Result<(), EngineError> {
+    pub(crate) async fn create_network(&self, request: &NetworkRequest) -> Result<(), EngineError> {
         if let Some(there) = self.find_network(&request.name).await? {
             return accept(request, &there);
         }
@@ -53,7 +53,7 @@ impl Connection {
 
     /// Podman looks for containers only when it is given the name, and takes the network away from under them when it is given the
     /// id. Its names are unique, and its ids follow from them; Docker's names are not.
-    pub async fn remove_network(&self, id: &str) -> Result<(), EngineError> {
+    pub(crate) async fn remove_network(&self, id: &str) -> Result<(), EngineError> {
         if self.description.kind == EngineKind::Docker {
             return gone_is_fine(self.within(ACT, self.docker.remove_network(id)).await);
         }
@@ -62,7 +62,7 @@ impl Connection {
         gone_is_fine(self.within(ACT, self.docker.remove_network(&name)).await)
     }
 
-    pub async fn list_networks(&self, labels: &[(&str, &str)]) -> Result<Vec<Network>, EngineError> {
+    pub(crate) async fn list_networks(&self, labels: &[(&str, &str)]) -> Result<Vec<Network>, EngineError> {
         self.networks(label_filter(labels)).await.map(|list| list.into_iter().map(describe).collect())
     }
 
@@ -171,6 +171,13 @@ fn describe(network: NetworkInspect) -> Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_that_is_taken_is_told_from_other_refusals() {
+        assert!(overlaps("Pool overlaps with other one on this address space"));
+        assert!(overlaps("subnet fd00::/64 is already used on the host or by another config"));
+        assert!(!overlaps("invalid network name"));
+    }
 
     #[test]
     fn a_range_follows_from_the_name_and_is_unique_local() {

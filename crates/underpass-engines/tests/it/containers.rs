@@ -34,11 +34,10 @@ async fn reaches_another_by_its_alias(test: TestEngine) {
     let [IpAddr::V4(address)] = attachment.addresses[..] else { panic!("{attachment:?}") };
     assert!(["first", "second"].iter().all(|alias| attachment.aliases.iter().any(|there| there == alias)));
 
-    let client = shell(&test, Some((&network, &[])), "/busybox nslookup first; /busybox nslookup second").await;
-    let client = run(&test, &client).await;
+    // Podman's name server hears of a container shortly after its start.
+    let line = format!("for name in first second; do until nslookup $name | grep {address}; do sleep 0.1; done; done");
+    let client = run(&test, &shell(&test, Some((&network, &[])), &line).await).await;
     wait_for_end(&test, &client).await;
-    let answer = test.engine.container_logs(&client, 100).await.unwrap();
-    assert!(answer.matches(&address.to_string()).count() >= 2, "{answer}");
 }
 
 async fn is_reachable_at_its_published_port(test: TestEngine) {
