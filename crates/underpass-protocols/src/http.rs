@@ -6,7 +6,7 @@ const BEGINNINGS: [&[u8]; 10] =
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sniffed {
-    /// It may become HTTP, not before `need` bytes in total.
+    /// It may become HTTP; with `need` bytes in total it may be decided.
     Incomplete {
         need: usize,
     },
@@ -19,6 +19,7 @@ pub fn sniff(bytes: &[u8]) -> Sniffed {
     if BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning)) {
         return Sniffed::Http;
     }
-    let possible = BEGINNINGS.iter().filter(|beginning| beginning.starts_with(bytes));
-    possible.map(|beginning| beginning.len()).min().map_or(Sniffed::Other, |need| Sniffed::Incomplete { need })
+    let possible = BEGINNINGS.iter().any(|beginning| beginning.starts_with(bytes));
+    // Any next byte may be one that no request has.
+    if possible { Sniffed::Incomplete { need: bytes.len() + 1 } } else { Sniffed::Other }
 }

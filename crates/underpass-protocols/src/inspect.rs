@@ -83,7 +83,8 @@ fn tls<'a>(bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Inspected<'a>, H
 fn ssl2(bytes: &[u8]) -> Inspected<'static> {
     match bytes {
         [_, _, 1, 0, 2, ..] | [_, _, 1, 3, _, ..] => Inspected::Invalid(HelloError::Ssl2),
-        [_] | [_, _] | [_, _, 1] | [_, _, 1, 0 | 3] => Inspected::Incomplete { need: 5 },
+        [_] | [_, _] => Inspected::Incomplete { need: 3 },
+        [_, _, 1] | [_, _, 1, 0 | 3] => Inspected::Incomplete { need: bytes.len() + 1 },
         _ => Inspected::Other,
     }
 }

@@ -15,7 +15,7 @@ use underpass_tables::{Decision, Expects, Facts, Refusal};
 use crate::connect::{Connecting, Dialled, Progress, Tried, dial};
 use crate::context::Context;
 use crate::copy::{Broken, Direction, Pumped, Side, write};
-use crate::inspect::{Finding, Found, MAX_OPENING, Start, UNRECOGNIZED_NAME, examine};
+use crate::inspect::{Finding, Found, MAX_OPENING, Start, UNRECOGNIZED_NAME, examine, is_tls};
 use crate::outbox::{Sender, Which};
 use crate::proxy_header;
 use crate::record::{Carried, End, Record};
@@ -119,13 +119,20 @@ impl Connection {
 
     fn set_opening_deadline(&self, key: Key, ctx: &mut Context) {
         let Stage::Opening(received) = &self.stage else { return };
-        let silent = received.is_none();
-        if silent && self.expects(ctx) == Expects::StreamHeader {
+        let deadline = match self.expects(ctx) {
             // It stands ready until it is used.
-            return;
-        }
-        let time = if silent && self.plain_is_carried(ctx) { SILENCE_MS } else { HELLO_MS };
-        ctx.wheel.set(key.index, ctx.now_ms + time);
+            Expects::StreamHeader if received.is_none() => return,
+            Expects::StreamHeader => ctx.now_ms + HELLO_MS,
+            _ if self.may_be_plain(ctx) => ctx.now_ms + SILENCE_MS,
+            _ => self.record.started_ms() + HELLO_MS,
+        };
+        ctx.wheel.set(key.index, deadline);
+    }
+
+    /// Whether it is carried as it is when nothing follows.
+    fn may_be_plain(&self, ctx: &Context) -> bool {
+        let Stage::Opening(received) = &self.stage else { return false };
+        self.plain_is_carried(ctx) && !received.as_ref().is_some_and(|received| is_tls(&received.bytes))
     }
 
     /// Whether it has sent nothing yet.
@@ -176,13 +183,8 @@ impl Connection {
             Stage::Opening(_) | Stage::Connecting(_) | Stage::Waiting(_) if self.drain_ms <= ctx.now_ms => {
                 Fate::Gone(End::Drained)
             }
-            Stage::Opening(received) => {
-                if received.is_none() && self.plain_is_carried(ctx) {
-                    self.decide(key, &Found::plain(), &[], ctx)
-                } else {
-                    Fate::Gone(End::HelloTimeout)
-                }
-            }
+            Stage::Opening(_) if self.may_be_plain(ctx) => self.carry_plain(key, ctx),
+            Stage::Opening(_) => Fate::Gone(End::HelloTimeout),
             Stage::Connecting(_) => self.connecting_deadline(key, ctx),
             Stage::Waiting(_) => self.unreachable(End::ConnectTimeout),
             Stage::Carrying => self.carrying_deadline(key, ctx),
@@ -297,12 +299,10 @@ impl Connection {
             Finding::Refuse(end, answer) => self.refuse(key, end, answer, ctx),
             Finding::Incomplete { .. } if bytes.len() >= MAX_OPENING => Fate::Gone(End::InvalidHello),
             Finding::Incomplete { need } => {
-                if self.watched && self.expects(ctx) != Expects::StreamHeader {
-                    ctx.wheel.set(key.index, self.record.started_ms() + HELLO_MS);
-                } else if self.watched && self.is_silent() {
-                    ctx.wheel.set(key.index, ctx.now_ms + HELLO_MS);
-                }
                 self.stage = Stage::Opening(Some(Box::new(Received { bytes: bytes.into_owned(), need })));
+                if self.watched {
+                    self.set_opening_deadline(key, ctx);
+                }
                 Fate::Stay
             }
         }
@@ -315,6 +315,11 @@ impl Connection {
         if !self.plain_is_carried(ctx) {
             return Fate::Gone(End::ClientLeft);
         }
+        self.carry_plain(key, ctx)
+    }
+
+    /// It goes as it is, with what it has sent so far.
+    fn carry_plain(&mut self, key: Key, ctx: &mut Context) -> Fate {
         let Stage::Opening(held) = &mut self.stage else { return Fate::Stay };
         let bytes = held.take().map(|held| held.bytes).unwrap_or_default();
         self.decide(key, &Found::plain(), &bytes, ctx)

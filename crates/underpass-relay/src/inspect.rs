@@ -113,6 +113,8 @@ fn examine_stream_header(bytes: &[u8]) -> Finding {
 fn examine_hello(bytes: &[u8], listener: &Listener, scratch: &mut Vec<u8>) -> Finding {
     let plain_is_carried = listener.rules.plain.is_some();
     let start = match inspect(bytes, scratch) {
+        // Where plain bytes are carried it does not matter whether they are HTTP.
+        Inspected::Incomplete { .. } if plain_is_carried && !may_be_tls(bytes) => Start::Plain,
         Inspected::Incomplete { need } => return Finding::Incomplete { need },
         Inspected::Tls(hello) => match hello.sni {
             Sni::Name(name) => Start::Named(name.normal()),
@@ -124,6 +126,16 @@ fn examine_hello(bytes: &[u8], listener: &Listener, scratch: &mut Vec<u8>) -> Fi
         Inspected::Invalid(_) => return Finding::Refuse(End::InvalidHello, &DECODE_ERROR),
     };
     Finding::Found(Found { skip: 0, source: None, destination: None, start })
+}
+
+/// Whether the next bytes can make it a hello, of SSLv2 too.
+fn may_be_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [] | [20..=24] | [20..=24, 3, ..] | [0x80..=0xff, ..])
+}
+
+/// Whether the bytes so far can hardly be anything else: then the rest of the hello is worth waiting for.
+pub(crate) fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [20..=24, 3, ..])
 }
 
 #[cfg(test)]

@@ -24,9 +24,10 @@ fn other_words_are_not() {
 }
 
 #[test]
-fn what_is_needed_is_the_shortest_way_to_http() {
-    assert_eq!(sniff(b"P"), Sniffed::Incomplete { need: 4 });
-    assert_eq!(sniff(b"PO"), Sniffed::Incomplete { need: 5 });
+fn the_next_byte_may_decide() {
+    assert_eq!(sniff(b"D"), Sniffed::Incomplete { need: 2 });
+    assert_eq!(sniff(b"DA"), Sniffed::Other);
+    assert_eq!(sniff(b"DELET"), Sniffed::Incomplete { need: 6 });
     assert_eq!(inspect(b"OPTIONS", &mut Vec::new()), Inspected::Incomplete { need: 8 });
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn http(bytes: &[u8]) {
     let whole = sniff(bytes);
     for end in prefixes(bytes.len()) {
         match sniff(&bytes[..end]) {
-            Sniffed::Incomplete { need } => assert!(end < need && need <= "OPTIONS ".len()),
+            Sniffed::Incomplete { need } => assert!(end + 1 == need && need <= "OPTIONS ".len()),
             decided => assert_eq!(decided, whole),
         }
     }

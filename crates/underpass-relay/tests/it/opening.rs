@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::time::Duration;
 
 use underpass_relay::End;
 use underpass_tables::{ProxyHeader, Route, RouteId, Rule, Unnamed};
@@ -84,6 +85,42 @@ fn a_plain_port_lets_the_server_speak_first() {
     let mut upstream = accept(&server);
     upstream.write_all(b"220 ready\r\n").unwrap();
     assert_eq!(read_exactly(&mut client, 11), b"220 ready\r\n");
+}
+
+#[test]
+fn a_plain_port_carries_what_looks_like_the_beginning_of_something_else() {
+    let rig = Rig::start(plain_table(echo_server()));
+    // Methods in part and whole, and what may become a hello of TLS or SSLv2: none of them is followed by anything.
+    for beginning in [
+        &b"D"[..],
+        b"P",
+        b"GET",
+        b"DELETE",
+        b"OPTIONS ",
+        b"PRI",
+        b"\x16",
+        b"\x80",
+        b"\x80\x2e\x01",
+        b"\x80\x2e\x01\x03",
+    ] {
+        let mut client = rig.connect();
+        client.write_all(beginning).unwrap();
+        assert_eq!(read_exactly(&mut client, beginning.len()), beginning);
+        client.write_all(b"ATA").unwrap();
+        assert_eq!(read_exactly(&mut client, 3), b"ATA");
+    }
+}
+
+#[test]
+fn a_slow_hello_on_a_plain_port_is_still_a_hello() {
+    let rig = Rig::start(plain_table(echo_server()));
+    let hello = hello("unknown.example.com");
+    let mut client = rig.connect();
+    client.write_all(&hello[..2]).unwrap();
+    // Longer than a client that may want the server to speak first is waited for; nothing can be seen from outside meanwhile.
+    std::thread::sleep(Duration::from_millis(400));
+    client.write_all(&hello[2..]).unwrap();
+    rig.wait_for(End::UnknownName, 1);
 }
 
 #[test]
