@@ -66,7 +66,7 @@ pub(crate) fn dial(route: &LiveRoute, tried: &mut Tried, bytes: &[u8], now_ms: u
         match start(&route.endpoints[usize::from(endpoint)], bytes) {
             Ok((fd, Some(sent))) => return Dialled::Connected(fd, endpoint, sent),
             Ok((fd, None)) => return Dialled::Connecting(fd, endpoint),
-            Err(_) => failed(route, endpoint, now_ms),
+            Err(errno) => failed(route, endpoint, errno, now_ms),
         }
     }
 }
@@ -100,9 +100,9 @@ fn start(endpoint: &Endpoint, bytes: &[u8]) -> io::Result<(OwnedFd, Option<usize
     }
 }
 
-fn failed(route: &LiveRoute, endpoint: u16, now_ms: u64) {
+fn failed(route: &LiveRoute, endpoint: u16, errno: Errno, now_ms: u64) {
     route.stats.connect_failures.fetch_add(1, Relaxed);
-    route.endpoints[usize::from(endpoint)].failed(now_ms);
+    route.endpoints[usize::from(endpoint)].failed(errno, now_ms);
 }
 
 /// Attempts under way for one connection: at most two beside each other.
@@ -153,12 +153,12 @@ impl Connecting {
     pub(crate) fn result(&mut self, rival: bool, flags: EventFlags, now_ms: u64) -> Option<(OwnedFd, u16)> {
         let place = &mut self.attempts[usize::from(rival)];
         let fd = &place.as_ref()?.fd;
-        if matches!(sockopt::socket_error(fd), Ok(Ok(()))) {
+        let (Ok(Err(errno)) | Err(errno)) = sockopt::socket_error(fd) else {
             let connected = flags.contains(EventFlags::OUT) && getpeername(fd).is_ok();
             return place.take_if(|_| connected).map(|attempt| (attempt.fd, attempt.endpoint));
-        }
+        };
         let lost = place.take()?;
-        failed(&self.route, lost.endpoint, now_ms);
+        failed(&self.route, lost.endpoint, errno, now_ms);
         None
     }
 
@@ -168,7 +168,7 @@ impl Connecting {
             if let Some(late) = place.take_if(|attempt| now_ms >= attempt.begun_ms + timeout) {
                 self.timed_out = true;
                 self.route.stats.connect_timeouts.fetch_add(1, Relaxed);
-                failed(&self.route, late.endpoint, now_ms);
+                failed(&self.route, late.endpoint, Errno::TIMEDOUT, now_ms);
             }
         }
     }

@@ -207,7 +207,8 @@ impl Flows {
         self.wheel.clear(key.index);
         self.by_client.remove(&(flow.door, flow.client));
         if end == End::UpstreamReset {
-            flow.record.endpoint_failed(ctx.now_ms);
+            // Of datagrams nothing else is ever heard.
+            flow.record.endpoint_failed(Errno::CONNREFUSED, ctx.now_ms);
         }
         flow.record.finish(end, flow.carried, ctx.now_ms, ctx.log.as_mut());
         ctx.shared.connections.fetch_sub(1, Relaxed);

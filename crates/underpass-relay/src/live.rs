@@ -2,10 +2,12 @@
 //! them.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use rustix::io::Errno;
 use underpass_tables::{Balance, Listener, RelayTable, Route, Transport};
 
 use crate::stats::{ListenerStats, RouteStats};
@@ -59,6 +61,8 @@ pub struct Endpoint {
     /// For how many more connections it is not expected to have answered before we can ask.
     far: AtomicU32,
     failures_in_row: AtomicU32,
+    /// The number of the error with which the last of them failed; 0: none has since it was last connected to.
+    last_error: AtomicI32,
     ejections: AtomicU32,
     ejected_until_ms: AtomicU64,
 }
@@ -169,6 +173,7 @@ impl Endpoint {
             checked: AtomicBool::new(false),
             far: AtomicU32::new(0),
             failures_in_row: AtomicU32::new(0),
+            last_error: AtomicI32::new(0),
             ejections: AtomicU32::new(0),
             ejected_until_ms: AtomicU64::new(0),
         }
@@ -202,6 +207,7 @@ impl Endpoint {
         self.active.fetch_add(1, Relaxed);
         if self.failures_in_row.load(Relaxed) != 0 {
             self.failures_in_row.store(0, Relaxed);
+            self.last_error.store(0, Relaxed);
             self.ejections.store(0, Relaxed);
         }
     }
@@ -210,8 +216,14 @@ impl Endpoint {
         self.active.fetch_sub(1, Relaxed);
     }
 
-    pub(crate) fn failed(&self, now_ms: u64) {
+    /// Why it could not be dialled, if that was so the last time.
+    pub fn last_error(&self) -> Option<io::Error> {
+        Some(self.last_error.load(Relaxed)).filter(|error| *error != 0).map(io::Error::from_raw_os_error)
+    }
+
+    pub(crate) fn failed(&self, errno: Errno, now_ms: u64) {
         self.connect_failures.fetch_add(1, Relaxed);
+        self.last_error.store(errno.raw_os_error(), Relaxed);
         let in_row = self.failures_in_row.fetch_add(1, Relaxed) + 1;
         if in_row >= EJECT_AFTER && !self.ejected(now_ms) {
             let times = u64::from(self.ejections.fetch_add(1, Relaxed) + 1);
@@ -263,7 +275,7 @@ mod tests {
         let live = live(&[1, 2], Balance::RoundRobin, None);
         let route = &live.routes[0];
         for _ in 0..EJECT_AFTER {
-            route.endpoints[0].failed(1000);
+            route.endpoints[0].failed(Errno::CONNREFUSED, 1000);
         }
         assert!((0..4).all(|_| route.pick(1001, &[]) == Some(1)));
         assert!((0..4).any(|_| route.pick(1001 + EJECT_MS, &[]) == Some(0)));

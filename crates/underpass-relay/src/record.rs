@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::io::Errno;
 use underpass_tables::{Refusal, Rule};
 
 use crate::live::{Endpoint, LiveListener, LiveRoute};
@@ -176,9 +177,9 @@ impl Record {
     }
 
     /// The endpoint that was connected to has failed after all.
-    pub(crate) fn endpoint_failed(&self, now_ms: u64) {
+    pub(crate) fn endpoint_failed(&self, errno: Errno, now_ms: u64) {
         if let Some(endpoint) = self.chosen.as_ref().and_then(Chosen::endpoint) {
-            endpoint.failed(now_ms);
+            endpoint.failed(errno, now_ms);
         }
     }
 

@@ -199,6 +199,12 @@ pub(crate) struct Want {
 }
 
 impl Prepare {
+    /// A tunnel for TCP, at any port and without a limit of its own.
+    pub fn new(number: u32, server_host: impl Into<String>, server_port: u16) -> Self {
+        let (protocol, server_host) = (Protocol::Tcp, server_host.into());
+        Self { number, protocol, server_host, server_port, client_port: None, max_streams: None }
+    }
+
     /// What is wrong with it: the field and the reason.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.number == PROBE {
@@ -229,14 +235,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_field() {
-        let good = Prepare {
-            number: 1,
-            protocol: Protocol::Tcp,
-            server_host: "127.0.0.1".into(),
-            server_port: 80,
-            client_port: None,
-            max_streams: None,
-        };
+        let good = Prepare::new(1, "127.0.0.1", 80);
         assert_eq!(good.check(), Ok(()));
         let wrong = [
             (Prepare { number: PROBE, ..good.clone() }, "number"),

@@ -161,6 +161,8 @@ impl Tunnels {
             seen.bytes_sent = live.stats.bytes_sent.load(Relaxed);
             seen.bytes_received = live.stats.bytes_received.load(Relaxed);
             seen.dial_failures = live.stats.connect_failures.load(Relaxed);
+            let errors = live.endpoints.iter().filter_map(|endpoint| Some((endpoint.address, endpoint.last_error()?)));
+            seen.last_dial_error = errors.map(|(address, error)| format!("{address}: {error}")).next();
         }
         if let Some(flows) = self.flows.seen(tunnel.asked.number) {
             seen.active = flows.active.load(Relaxed);

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use underpass_tunnel::client::{self, Client};
 use underpass_tunnel::server::{self, Server};
-use underpass_tunnel::{Caller, Listed, PairSecrets, Prepare, Prepared, Protocol};
+use underpass_tunnel::{Caller, Listed, PairSecrets, Prepare, Prepared};
 
 /// Longer than anything here takes; a test that reaches it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,14 +81,7 @@ pub(crate) async fn server(secrets: &PairSecrets, client: &Client) -> Server {
 }
 
 pub(crate) fn tunnel(number: u32, server: SocketAddr) -> Prepare {
-    Prepare {
-        number,
-        protocol: Protocol::Tcp,
-        server_host: server.ip().to_string(),
-        server_port: server.port(),
-        client_port: None,
-        max_streams: None,
-    }
+    Prepare::new(number, server.ip().to_string(), server.port())
 }
 
 pub(crate) async fn connect(port: u16) -> TcpStream {

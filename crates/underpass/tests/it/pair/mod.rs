@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 use underpass_testbed::{PATIENCE, Process, Signal, wait_until};
-use underpass_tunnel::{Caller, Listed, PairSecrets, Prepare, Prepared, Protocol};
+use underpass_tunnel::{Caller, Listed, PairSecrets, Prepare, Prepared};
 
 use crate::{BINARY, assert_contains};
 
@@ -85,14 +85,7 @@ fn write_private(path: &Path, text: &str) {
 }
 
 fn tunnel(number: u32, server: SocketAddr) -> Prepare {
-    Prepare {
-        number,
-        protocol: Protocol::Tcp,
-        server_host: server.ip().to_string(),
-        server_port: server.port(),
-        client_port: None,
-        max_streams: None,
-    }
+    Prepare::new(number, server.ip().to_string(), server.port())
 }
 
 fn echo_server() -> SocketAddr {
