@@ -8,8 +8,8 @@ use underpass_tunnel::server::{self, Server};
 use underpass_tunnel::{Caller, PairSecrets, Prepare};
 
 use crate::rig::{
-    Pair, client, client_settings, connect, echo_server, ends_by_reset, exchange, is_reset, listener, nobody, server,
-    server_settings, tunnel, wait_until,
+    Pair, client, client_settings, connect, connect_at, echo_server, ends_by_reset, exchange, is_reset, listener,
+    nobody, server, server_settings, tunnel, wait_until,
 };
 
 /// Something between the halves that can be cut, and heals at once.
@@ -123,10 +123,8 @@ async fn a_server_half_that_is_gone_takes_its_streams_along_and_another_one_take
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_half_that_comes_back_is_told_everything_again() {
-    let secrets = PairSecrets::generate().unwrap();
-    let first = client(&secrets).await;
-    let server = server(&secrets, &first).await;
-    let caller = Caller::new(server.control_address(), &secrets.caller).unwrap();
+    let ip = [127, 0, 0, 14].into();
+    let Pair { secrets, client: first, server, caller } = Pair::start_at(ip).await;
     let echo = echo_server().await;
     let kept = caller.prepare(tunnel(1, echo)).await.unwrap().port;
     caller.prepare(tunnel(2, echo)).await.unwrap();
@@ -139,10 +137,10 @@ async fn a_client_half_that_comes_back_is_told_everything_again() {
     let reason = caller.delete(2).await.unwrap_err().to_string();
     assert!(reason.contains("client half"), "{reason}");
 
-    let settings = underpass_tunnel::client::Settings { control_port, data_port, ..client_settings() };
+    let settings = underpass_tunnel::client::Settings { ip, control_port, data_port, ..client_settings() };
     let second = underpass_tunnel::client::Client::start(&secrets.client, settings).await.unwrap();
     wait_until(async || caller.list().await.unwrap().connected, "it is back").await;
-    exchange(&mut connect(kept).await, "on the same port").await;
+    exchange(&mut connect_at(ip, kept).await, "on the same port").await;
     assert_eq!(caller.list().await.unwrap().client.unwrap().tunnels, [1]);
     Pair { secrets, client: second, server, caller }.stop().await;
 }

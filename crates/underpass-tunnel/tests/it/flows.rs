@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
@@ -7,6 +7,8 @@ use underpass_tunnel::server::{self, Server};
 use underpass_tunnel::{Caller, PairSecrets, Prepare, Protocol};
 
 use crate::rig::{HERE, Pair, client_settings, server_settings, tunnel, wait_until, within};
+
+const APART: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 13));
 
 async fn echo_server() -> SocketAddr {
     let socket = UdpSocket::bind((HERE, 0)).await.unwrap();
@@ -22,8 +24,12 @@ async fn echo_server() -> SocketAddr {
 }
 
 async fn client_of(port: u16) -> UdpSocket {
+    client_at(HERE, port).await
+}
+
+async fn client_at(ip: IpAddr, port: u16) -> UdpSocket {
     let socket = UdpSocket::bind((HERE, 0)).await.unwrap();
-    socket.connect((HERE, port)).await.unwrap();
+    socket.connect((ip, port)).await.unwrap();
     socket
 }
 
@@ -56,17 +62,17 @@ async fn datagrams_come_back_to_whoever_sent_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_frees_the_port_and_tcp_may_have_the_same_one() {
-    let pair = Pair::start().await;
+    let pair = Pair::start_at(APART).await;
     let server = echo_server().await;
     let port = pair.caller.prepare(udp(1, server)).await.unwrap().port;
-    exchange(&client_of(port).await, b"once").await;
+    exchange(&client_at(APART, port).await, b"once").await;
     let tcp = Prepare { client_port: Some(port), ..tunnel(2, server) };
     assert_eq!(pair.caller.prepare(tcp).await.unwrap().port, port);
     pair.caller.delete(1).await.unwrap();
-    drop(UdpSocket::bind((HERE, port)).await.expect("the port is free"));
+    drop(UdpSocket::bind((APART, port)).await.expect("the port is free"));
     let again = Prepare { client_port: Some(port), ..udp(3, server) };
     assert_eq!(pair.caller.prepare(again).await.unwrap().port, port);
-    exchange(&client_of(port).await, b"again").await;
+    exchange(&client_at(APART, port).await, b"again").await;
     pair.stop().await;
 }
 

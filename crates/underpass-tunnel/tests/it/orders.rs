@@ -1,10 +1,13 @@
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use underpass_tunnel::{CallerError, MOST_TUNNELS, Prepare};
 
-use crate::rig::{HERE, Pair, connect, echo_server, exchange, naming_server, receive, tunnel, wait_until};
+use crate::rig::{HERE, Pair, connect, connect_at, echo_server, exchange, naming_server, receive, tunnel, wait_until};
+
+const APART: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11));
+const FAR_APART: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 12));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_tunnel_carries_and_a_probe_crosses_the_pair() {
@@ -47,16 +50,16 @@ async fn another_number_is_another_tunnel_even_to_the_same_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_tunnel_frees_its_port_at_once() {
-    let pair = Pair::start().await;
+    let pair = Pair::start_at(APART).await;
     let server = echo_server().await;
     let port = pair.prepare(1, server).await.port;
     for _ in 0..5 {
         pair.caller.delete(1).await.unwrap();
-        drop(TcpListener::bind((HERE, port)).await.expect("the port is free"));
+        drop(TcpListener::bind((APART, port)).await.expect("the port is free"));
         let wanted = Prepare { client_port: Some(port), ..tunnel(1, server) };
         assert_eq!(pair.caller.prepare(wanted).await.unwrap().port, port);
     }
-    exchange(&mut connect(port).await, "back").await;
+    exchange(&mut connect_at(APART, port).await, "back").await;
     pair.caller.delete(1).await.unwrap();
     pair.caller.delete(1).await.expect("what is not there is deleted");
     pair.stop().await;
@@ -112,8 +115,7 @@ async fn what_makes_no_sense_is_refused_with_its_field() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn there_are_so_many_tunnels_and_no_more() {
-    // Hundreds of ports at another address: those that other tests have just freed are not taken.
-    let pair = Pair::start_at([127, 0, 0, 12].into()).await;
+    let pair = Pair::start_at(FAR_APART).await;
     let server = echo_server().await;
     let most = u32::try_from(MOST_TUNNELS).unwrap();
     let mut ports = BTreeSet::new();
@@ -123,8 +125,7 @@ async fn there_are_so_many_tunnels_and_no_more() {
     assert_eq!(ports.len(), MOST_TUNNELS);
     let reason = pair.caller.prepare(tunnel(most, server)).await.unwrap_err().to_string();
     assert!(reason.contains("512 tunnels"), "{reason}");
-    let last = ([127, 0, 0, 12], *ports.last().unwrap());
-    exchange(&mut TcpStream::connect(SocketAddr::from(last)).await.unwrap(), "the last one").await;
+    exchange(&mut connect_at(FAR_APART, *ports.last().unwrap()).await, "the last one").await;
     assert_eq!(pair.list().await.tunnels.len(), MOST_TUNNELS);
     pair.stop().await;
 }

@@ -26,7 +26,7 @@ impl Pair {
         Self::start_at(HERE).await
     }
 
-    /// Tunnels listen at this address.
+    /// Everything of the client half is at this address. For tests that want a certain port: others cannot be given it there.
     pub(crate) async fn start_at(ip: IpAddr) -> Self {
         let secrets = PairSecrets::generate().unwrap();
         let settings = client::Settings { ip, ..client_settings() };
@@ -85,7 +85,11 @@ pub(crate) fn tunnel(number: u32, server: SocketAddr) -> Prepare {
 }
 
 pub(crate) async fn connect(port: u16) -> TcpStream {
-    within(TcpStream::connect((HERE, port))).await.unwrap()
+    connect_at(HERE, port).await
+}
+
+pub(crate) async fn connect_at(ip: IpAddr, port: u16) -> TcpStream {
+    within(TcpStream::connect((ip, port))).await.unwrap()
 }
 
 pub(crate) async fn listener() -> (TcpListener, SocketAddr) {
