@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::Settings;
 use super::conn::{Conn, Outcome, PATIENCE, SILENCE};
 use crate::hello::Hello;
-use crate::proxies::{Feature, Kind, Port, ProxyHeader, Route, Running};
+use crate::proxies::{Feature, Kind, Port, ProxyHeader, Route, Running, unused_address};
 
 /// The name of the backend that most cases talk to.
 pub(super) const OWN: &str = "own.example.test";
@@ -93,8 +93,10 @@ impl Setup {
 
 impl Backends {
     pub(super) fn open(port: u16, setup: Setup) -> Self {
+        // An address of our own: on 127.0.0.1 somebody else's client may look for a server that had the same port before.
+        let address = unused_address();
         let listen = || {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+            let listener = TcpListener::bind((address, 0)).expect("a port is free");
             listener.set_nonblocking(true).expect("a listener can be asked without waiting");
             listener
         };

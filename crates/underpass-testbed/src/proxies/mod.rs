@@ -267,7 +267,7 @@ impl Place {
 }
 
 /// An address in 127.0.0.0/8 that no other test of this machine is likely to use: the process id is in it.
-fn unused_address() -> Ipv4Addr {
+pub(crate) fn unused_address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = std::process::id().wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
     let [_, a, b, c] = number.to_be_bytes();
