@@ -8,7 +8,7 @@ mod pages;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -21,17 +21,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use underpass_tables::Transport;
 
 use crate::relay::{Relay, Socket};
 
-/// Nobody reads more than a few pages at a time.
+/// Nobody reads more than a few pages at a time. Whoever comes when so many are there takes the place of the one that was silent longest.
 const CONNECTIONS: usize = 64;
 /// A browser's request with all its headers has room in it.
 const HEADER_BYTES: usize = 16 * 1024;
 /// For a request to arrive; an idle connection is closed after it too.
-const HEADER_TIME: Duration = Duration::from_secs(30);
+const HEADER_TIME: Duration = Duration::from_secs(5);
 /// For one connection in all: a reader that stops reading does not stay for ever.
 const CONNECTION_TIME: Duration = Duration::from_secs(300);
 
@@ -104,16 +104,12 @@ impl Admin {
 
     /// Answers until it is dropped.
     pub async fn serve(self, state: Arc<AdminState>) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut visitors = Vec::new();
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
             match self.listener.accept().await {
                 Ok((client, _)) => {
-                    let state = state.clone();
-                    tokio::spawn(async move {
-                        talk(client, state).await;
-                        drop(place);
-                    });
+                    make_room(&mut visitors);
+                    visitors.push(Visitor::welcome(client, state.clone()));
                 }
                 // Out of descriptors, or the client is gone already: others may have more luck in a moment.
                 Err(error) => {
@@ -125,8 +121,35 @@ impl Admin {
     }
 }
 
-async fn talk(client: TcpStream, state: Arc<AdminState>) {
+/// Somebody who is connected.
+struct Visitor {
+    task: AbortHandle,
+    /// When it came or last asked.
+    heard: Arc<Mutex<Instant>>,
+}
+
+impl Visitor {
+    fn welcome(client: TcpStream, state: Arc<AdminState>) -> Self {
+        let heard = Arc::new(Mutex::new(Instant::now()));
+        let task = tokio::spawn(talk(client, state, heard.clone())).abort_handle();
+        Self { task, heard }
+    }
+}
+
+fn make_room(visitors: &mut Vec<Visitor>) {
+    visitors.retain(|visitor| !visitor.task.is_finished());
+    if visitors.len() < CONNECTIONS {
+        return;
+    }
+    let silent = visitors.iter().enumerate().min_by_key(|(_, visitor)| *visitor.heard.lock()).map(|(index, _)| index);
+    if let Some(index) = silent {
+        visitors.swap_remove(index).task.abort();
+    }
+}
+
+async fn talk(client: TcpStream, state: Arc<AdminState>, heard: Arc<Mutex<Instant>>) {
     let service = service_fn(move |request| {
+        *heard.lock() = Instant::now();
         let state = state.clone();
         async move { Ok::<_, std::convert::Infallible>(answer(&request, &state)) }
     });

@@ -55,20 +55,28 @@ pub(crate) enum Dialled {
 
 /// Dials endpoints until one answers, or at least does not refuse at once. `bytes` are what the winner is sent first.
 pub(crate) fn dial(route: &LiveRoute, tried: &mut Tried, bytes: &[u8], now_ms: u64) -> Dialled {
+    let mut failure = End::ConnectFailed;
     loop {
         if tried.used_up(route) {
-            return Dialled::Nobody(End::ConnectFailed);
+            return Dialled::Nobody(failure);
         }
         let Some(endpoint) = route.pick(now_ms, tried.as_slice()) else {
-            return Dialled::Nobody(if tried.count == 0 { End::NoEndpoints } else { End::ConnectFailed });
+            return Dialled::Nobody(if tried.count == 0 { End::NoEndpoints } else { failure });
         };
         tried.push(endpoint);
         match start(&route.endpoints[usize::from(endpoint)], bytes) {
             Ok((fd, Some(sent))) => return Dialled::Connected(fd, endpoint, sent),
             Ok((fd, None)) => return Dialled::Connecting(fd, endpoint),
+            Err(errno) if is_ours(errno) => failure = End::OutOfResources,
             Err(errno) => failed(route, endpoint, errno, now_ms),
         }
     }
+}
+
+/// Whether it failed before anybody was asked: it says nothing about the endpoint. Another one may still be reached, since ports are
+/// counted by destination.
+pub(crate) fn is_ours(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL)
 }
 
 /// The socket and, when it is connected already, how much of `bytes` is sent.
@@ -194,7 +202,7 @@ impl Connecting {
             [_, rival] => (rival, Token::Rival(key)),
         };
         if ctx.watch_connecting(&fd, token).is_err() {
-            return Progress::Nobody(End::ConnectFailed);
+            return Progress::Nobody(End::OutOfResources);
         }
         *place = Some(Attempt { fd, endpoint, begun_ms: ctx.now_ms });
         Progress::UnderWay

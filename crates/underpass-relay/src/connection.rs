@@ -18,7 +18,7 @@ use crate::copy::{Broken, Direction, Pumped, Side, write};
 use crate::inspect::{Finding, Found, MAX_OPENING, Start, UNRECOGNIZED_NAME, examine, is_tls};
 use crate::outbox::{Sender, Which};
 use crate::proxy_header;
-use crate::record::{Carried, End, Record};
+use crate::record::{Carried, End, Record, plain};
 use crate::slab::Key;
 use crate::token::Token;
 
@@ -192,11 +192,22 @@ impl Connection {
         }
     }
 
-    /// A new table is in force. Whoever came in under a route that it does not have ends after the drain time.
+    /// A new table is in force. Whoever came in under a route that it does not have ends after the drain time, unless the route comes
+    /// back before.
     pub(crate) fn on_table(&mut self, key: Key, ctx: &mut Context) {
         let removed = |record: &Record| record.chosen.as_ref().is_some_and(|chosen| chosen.route.removed.load(Relaxed));
-        if self.drain_ms == NEVER && removed(&self.record) {
-            self.end_within(key, ctx.live.table.drain, ctx);
+        match (removed(&self.record), self.drain_ms) {
+            (true, NEVER) => self.end_within(key, ctx.live.table.drain, ctx),
+            (true, _) | (false, NEVER) => {}
+            (false, _) if ctx.shared.draining.load(Relaxed) => {}
+            (false, _) => self.stay(key, ctx),
+        }
+    }
+
+    fn stay(&mut self, key: Key, ctx: &mut Context) {
+        self.drain_ms = NEVER;
+        if let Stage::Carrying = self.stage {
+            self.set_carrying_deadline(key, ctx);
         }
     }
 
@@ -331,8 +342,9 @@ impl Connection {
     }
 
     fn decide(&mut self, key: Key, found: &Found, bytes: &[u8], ctx: &mut Context) -> Fate {
-        let socket = self.record.source;
-        self.record.source = found.source.unwrap_or(socket);
+        if let Some(source) = found.source {
+            self.record.source = plain(source);
+        }
         if let Start::Tunnel(_) = found.start {
             self.record.begins(ctx.now_ms);
         }
@@ -341,8 +353,11 @@ impl Connection {
         {
             self.record.server_name = Some((**name).into());
         }
-        let facts = Facts { source: self.record.source.ip().to_canonical(), opening: found.start.opening() };
+        let facts = Facts { source: self.record.source.ip(), opening: found.start.opening() };
         let Some(listener) = ctx.live.listener(self.record.listener()) else { return Fate::Gone(End::Drained) };
+        if listener.proxy_header && !ctx.within_rate(facts.source) {
+            return Fate::Gone(End::TooManyFromSource);
+        }
         let (route, rule) = match ctx.live.table.decide(listener, &facts) {
             Decision::Connect { route, rule } => (ctx.live.routes[route.0].clone(), rule),
             // Whoever waits at the other half is told as when nobody listens.
@@ -377,7 +392,7 @@ impl Connection {
             }
             Dialled::Connecting(fd, endpoint) => {
                 if ctx.watch_connecting(&fd, Token::Upstream(key)).is_err() {
-                    return self.unreachable(End::ConnectFailed);
+                    return self.unreachable(End::OutOfResources);
                 }
                 let connecting = Connecting::new(route, fd, endpoint, tried, bytes.to_vec(), ctx.now_ms);
                 ctx.wheel.set(key.index, connecting.next_deadline_ms());

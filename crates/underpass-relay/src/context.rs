@@ -11,6 +11,7 @@ use rustix::event::epoll;
 use rustix::io;
 use underpass_tables::Limits;
 
+use crate::access_log::Lost;
 use crate::copy::{Side, Tools};
 use crate::live::Live;
 use crate::rate::Rates;
@@ -33,8 +34,7 @@ pub(crate) struct Shared {
     /// How many tables workers have taken, all together.
     pub(crate) taken: Mutex<u64>,
     pub(crate) took: Condvar,
-    /// Access log lines that nobody took in time.
-    pub(crate) log_lines_lost: AtomicU64,
+    pub(crate) log_lines_lost: Arc<Lost>,
     /// For routes that are not dialled.
     pub(crate) stock: Option<Arc<Stock>>,
     /// Streams that were taken from the stock, to number them.
@@ -53,7 +53,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             taken: Mutex::new(0),
             took: Condvar::new(),
-            log_lines_lost: AtomicU64::new(0),
+            log_lines_lost: Arc::default(),
             stock,
             streams: AtomicU64::new(0),
             taken_up,

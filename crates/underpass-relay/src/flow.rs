@@ -14,6 +14,7 @@ use rustix::net::{
 };
 use underpass_tables::{Decision, Facts, Opening};
 
+use crate::connect::is_ours;
 use crate::context::Context;
 use crate::live::LiveListener;
 use crate::record::{Carried, End, Record};
@@ -184,7 +185,11 @@ impl Flows {
         record.decided(route, rule, ctx.now_ms);
         let key = self.flows.next_key();
         let watched = open(address).and_then(|fd| ctx.watch(&fd, Token::Flow(key)).map(|()| fd));
-        let Ok(upstream) = watched else { return Err((record, End::ConnectFailed)) };
+        let upstream = match watched {
+            Ok(upstream) => upstream,
+            Err(errno) if is_ours(errno) => return Err((record, End::OutOfResources)),
+            Err(_) => return Err((record, End::ConnectFailed)),
+        };
         record.connected(endpoint, ctx.now_ms, ctx.now_ms);
         let flow = Flow { door, client, upstream, record, carried: Carried::default(), moved_ms: ctx.now_ms };
         self.wheel.set(key.index, ctx.now_ms + flow.idle_ms());

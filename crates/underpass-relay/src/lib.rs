@@ -7,6 +7,7 @@
 //! An async runtime was rejected for this path (docs/decisions/0006): its tasks, timers and wakers cost more per event than the
 //! work itself, and memory per idle connection that nobody uses. The control side (admin port, health checks, files) is async.
 
+mod access_log;
 mod admin;
 mod connect;
 mod connection;

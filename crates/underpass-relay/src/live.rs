@@ -27,6 +27,8 @@ pub struct Live {
     pub routes: Vec<Arc<LiveRoute>>,
     /// As in the table.
     pub listeners: Vec<Arc<LiveListener>>,
+    /// Of earlier tables, with connections that have not ended yet: a route that comes back has them again.
+    leaving: Vec<Arc<LiveRoute>>,
 }
 
 pub struct LiveListener {
@@ -70,11 +72,9 @@ pub struct Endpoint {
 impl Live {
     /// Puts a table to work; `before` lends what still applies. Routes that end are marked.
     pub fn new(table: RelayTable, before: Option<&Live>) -> Self {
-        let old: HashMap<&str, &Arc<LiveRoute>> =
-            before.iter().flat_map(|live| &live.routes).map(|live| (live.route.name.as_str(), live)).collect();
-        let routes: Vec<_> =
-            table.routes.iter().map(|route| LiveRoute::new(route, old.get(route.name.as_str()).copied())).collect();
-        mark_removed(&old, &table);
+        let old = Predecessors::of(before);
+        let routes: Vec<_> = table.routes.iter().map(|route| LiveRoute::new(route, old.of_route(route))).collect();
+        let leaving = old.leave(&routes);
         let listeners = table.listeners.iter().map(|listener| {
             let same =
                 |old: &&Arc<LiveListener>| old.transport == listener.transport && old.address == listener.address;
@@ -92,7 +92,7 @@ impl Live {
         for (place, listener) in listeners.iter().enumerate() {
             listener.place.store(place, Relaxed);
         }
-        Self { listeners, routes, table }
+        Self { listeners, routes, table, leaving }
     }
 }
 
@@ -107,12 +107,40 @@ impl Live {
     }
 }
 
-fn mark_removed(old: &HashMap<&str, &Arc<LiveRoute>>, table: &RelayTable) {
-    let new: HashMap<&str, &Arc<Route>> = table.routes.iter().map(|route| (route.name.as_str(), route)).collect();
-    for (name, live) in old {
-        if !new.get(name).is_some_and(|newer| live.route.goes_on_as(newer)) {
-            live.removed.store(true, Relaxed);
+/// What the routes of a new table may go on from.
+#[derive(Default)]
+struct Predecessors<'a> {
+    in_force: HashMap<&'a str, &'a Arc<LiveRoute>>,
+    leaving: HashMap<(&'a str, &'a str), &'a Arc<LiveRoute>>,
+}
+
+impl<'a> Predecessors<'a> {
+    fn of(before: Option<&'a Live>) -> Self {
+        let Some(before) = before else { return Self::default() };
+        Self {
+            in_force: before.routes.iter().map(|live| (live.route.name.as_str(), live)).collect(),
+            leaving: before.leaving.iter().map(|live| (live.route.identity(), live)).collect(),
         }
+    }
+
+    fn of_route(&self, route: &Route) -> Option<&'a Arc<LiveRoute>> {
+        let in_force = self.in_force.get(route.name.as_str());
+        let leaving = self.leaving.get(&route.identity()).filter(|live| live.route.goes_on_as(route));
+        in_force.filter(|live| live.route.goes_on_as(route)).or(leaving).or(in_force).copied()
+    }
+
+    /// Marks what the new routes do not go on from, and unmarks what they do; what still has connections is given back.
+    fn leave(&self, routes: &[Arc<LiveRoute>]) -> Vec<Arc<LiveRoute>> {
+        let new: HashMap<&str, &Arc<LiveRoute>> = routes.iter().map(|live| (live.route.name.as_str(), live)).collect();
+        let mut leaving = Vec::new();
+        for live in self.in_force.values().chain(self.leaving.values()) {
+            let stays = new.get(live.route.name.as_str()).is_some_and(|newer| live.route.goes_on_as(&newer.route));
+            live.removed.store(!stays, Relaxed);
+            if !stays && live.stats.active.load(Relaxed) > 0 {
+                leaving.push(Arc::clone(live));
+            }
+        }
+        leaving
     }
 }
 

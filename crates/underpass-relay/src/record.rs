@@ -44,10 +44,12 @@ pub enum End {
     /// A defect of ours; stderr has the details.
     Defect,
     UnknownTunnel,
+    /// This process or machine could make no more connections: no descriptors, memory or ports were left.
+    OutOfResources,
 }
 
 impl End {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Closed,
         Self::ClientReset,
         Self::UpstreamReset,
@@ -71,6 +73,7 @@ impl End {
         Self::ConnectTimeout,
         Self::Defect,
         Self::UnknownTunnel,
+        Self::OutOfResources,
     ];
 
     /// As metrics and the access log call it.
@@ -99,6 +102,7 @@ impl End {
             Self::ConnectTimeout => "connect_timeout",
             Self::Defect => "defect",
             Self::UnknownTunnel => "unknown_tunnel",
+            Self::OutOfResources => "out_of_resources",
         }
     }
 }
@@ -118,7 +122,7 @@ impl From<Refusal> for End {
 /// One connection, from accept to end.
 pub(crate) struct Record {
     listener: Arc<LiveListener>,
-    /// Of the socket, or as a PROXY header told.
+    /// Of the socket, or as a PROXY header told; see `plain`.
     pub(crate) source: SocketAddr,
     pub(crate) chosen: Option<Chosen>,
     /// As asked for, for the access log only.
@@ -145,7 +149,7 @@ impl Record {
     pub(crate) fn begin(listener: &Arc<LiveListener>, source: SocketAddr, now_ms: u64) -> Self {
         listener.stats.total.fetch_add(1, Relaxed);
         listener.stats.active.fetch_add(1, Relaxed);
-        Self { listener: listener.clone(), source, chosen: None, server_name: None, started_ms: now_ms }
+        Self { listener: listener.clone(), source: plain(source), chosen: None, server_name: None, started_ms: now_ms }
     }
 
     pub(crate) fn listener(&self) -> &Arc<LiveListener> {
@@ -222,6 +226,14 @@ impl Record {
             ",\"bytes_sent\":{up},\"bytes_received\":{down},\"duration_ms\":{age},\"end\":\"{}\"}}",
             end.as_str()
         );
+    }
+}
+
+/// An IPv4 address as such, also when it came through a socket for IPv6 or in a header of that family: who reads it knows one name for it.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => v6.ip().to_ipv4_mapped().map_or(address, |v4| (v4, v6.port()).into()),
+        SocketAddr::V4(_) => address,
     }
 }
 

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::io;
 use underpass_tables::{Expects, Listener, Reject, RelayTable, Transport};
 
+use crate::access_log::{self, Lines, Writing};
 use crate::context::Shared;
 use crate::listen::{BindError, joined, listeners};
 use crate::live::Live;
@@ -22,8 +22,6 @@ use crate::worker::{Mailbox, Order, Worker};
 
 /// How long workers may take to take a table.
 const TAKE_TIME: Duration = Duration::from_secs(2);
-/// Batches of access log lines that may wait to be written; more are lost and counted.
-const LOG_BATCHES: usize = 1024;
 
 /// How a relay runs, as opposed to what it relays.
 pub struct Settings {
@@ -54,13 +52,26 @@ pub struct Socket {
     pub fd: Arc<OwnedFd>,
 }
 
-/// Why a relay cannot run.
+impl Socket {
+    fn is_at(&self, listener: &Listener) -> bool {
+        (self.transport, self.address) == (listener.transport, listener.address)
+    }
+}
+
+/// Why a relay cannot run, or a table not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     #[error("a worker cannot be started")]
     Worker(#[source] std::io::Error),
+    #[error("the access log has no thread to be written in")]
+    AccessLog(#[source] std::io::Error),
     #[error("the table has generation {offered}, but {running} is running already")]
     Older { offered: u64, running: u64 },
+    #[error("nothing can be listened on")]
+    NothingListens {
+        /// Of the table, and of its listeners.
+        rejects: Vec<Reject>,
+    },
 }
 
 /// A running relay. Dropping it without `drain` leaves its threads running.
@@ -68,6 +79,8 @@ pub struct Relay {
     shared: Arc<Shared>,
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Of the access log.
+    writing: Mutex<Option<Writing>>,
     live: Mutex<Arc<Live>>,
     sockets: Mutex<Sockets>,
     /// The worker that gets the next connection that is handed over.
@@ -87,15 +100,12 @@ impl Relay {
         let shared = Arc::new(Shared::new(settings.stock.clone(), settings.taken_up));
         let live = Arc::new(Live::new(RelayTable::default(), None));
         let mut threads = Vec::new();
-        let log = settings.access_log.map(|out| {
-            let (lines_tx, lines_rx) = sync_channel(LOG_BATCHES);
-            threads.push(std::thread::spawn(move || write_log(&lines_rx, out)));
-            lines_tx
-        });
+        let log = settings.access_log.map(|out| access_log::start(out, &shared.log_lines_lost));
+        let (lines, writing) = log.transpose().map_err(RelayError::AccessLog)?.unzip();
         let mut mailboxes = Vec::new();
         for number in 0..settings.workers.max(1) {
             let mailbox = Arc::new(Mailbox::new().map_err(|errno| RelayError::Worker(errno.into()))?);
-            threads.push(start_worker(number, &shared, &live, &mailbox, log.clone(), settings.io_uring)?);
+            threads.push(start_worker(number, &shared, &live, &mailbox, lines.clone(), settings.io_uring)?);
             mailboxes.push(mailbox);
         }
         if let Some(stock) = &settings.stock {
@@ -103,18 +113,39 @@ impl Relay {
         }
         let sockets = Mutex::new(Sockets { inherited: settings.inherited, open: Vec::new() });
         let next = AtomicUsize::new(0);
-        Ok(Self { shared, mailboxes, threads: Mutex::new(threads), live: Mutex::new(live), sockets, next })
+        let (threads, writing) = (Mutex::new(threads), Mutex::new(writing));
+        Ok(Self { shared, mailboxes, threads, writing, live: Mutex::new(live), sockets, next })
     }
 
     /// Puts a table into force: when this returns, every new connection obeys it. Listeners that cannot be opened are left out and told;
     /// everything else is served. Running connections keep what was decided for them.
-    pub fn apply(&self, mut table: RelayTable) -> Result<Vec<Reject>, RelayError> {
+    pub fn apply(&self, table: RelayTable) -> Result<Vec<Reject>, RelayError> {
+        self.put_into_force(table, false)
+    }
+
+    /// The same for those who are there to listen: a table of which nothing can be listened on is refused, and the one before stays.
+    pub fn apply_to_listen(&self, table: RelayTable) -> Result<Vec<Reject>, RelayError> {
+        self.put_into_force(table, true)
+    }
+
+    /// Whether this table would have a listener more than the one in force, were it applied now.
+    pub fn could_listen_more(&self, wanted: &RelayTable) -> bool {
+        let sockets = self.sockets.lock();
+        let closed = |listener: &&Listener| !sockets.open.iter().any(|socket| socket.is_at(listener));
+        let could = |listener: &Listener| listeners(listener.address, listener.transport, 1).is_ok();
+        wanted.listeners.iter().filter(closed).any(could)
+    }
+
+    fn put_into_force(&self, mut table: RelayTable, to_listen: bool) -> Result<Vec<Reject>, RelayError> {
         let mut current = self.live.lock();
         if table.generation < current.table.generation {
             return Err(RelayError::Older { offered: table.generation, running: current.table.generation });
         }
         let mut sockets = self.sockets.lock();
         let (opened, rejects) = self.open_new(&mut table, &mut sockets);
+        if to_listen && table.listeners.is_empty() {
+            return Err(RelayError::NothingListens { rejects: [table.rejects, rejects].concat() });
+        }
         // What a predecessor listened on and this table does not: nobody would ever accept there.
         sockets.inherited.clear();
         table.rejects.extend(rejects.iter().cloned());
@@ -150,9 +181,9 @@ impl Relay {
         self.sockets.lock().open.clone()
     }
 
-    /// How many lines of the access log were lost because nobody took them in time.
+    /// How many lines of the access log were lost because nobody took them in time, or because they could not be written.
     pub fn log_lines_lost(&self) -> u64 {
-        self.shared.log_lines_lost.load(Relaxed)
+        self.shared.log_lines_lost.lines()
     }
 
     /// The table in force, with its counters.
@@ -184,6 +215,9 @@ impl Relay {
             // A worker that panicked has nothing left to drain.
             let _ = thread.join();
         }
+        if let Some(writing) = self.writing.lock().take() {
+            writing.finish();
+        }
     }
 
     /// Opens what is not open yet: per listener the new sockets, in order. A listener that cannot be opened is taken out of the table.
@@ -209,11 +243,10 @@ impl Sockets {
         if listener.expects == Expects::StreamHeader {
             return Ok(Vec::new());
         }
-        let at = |socket: &Socket| (socket.transport, socket.address) == (listener.transport, listener.address);
-        if self.open.iter().any(at) {
+        if self.open.iter().any(|socket| socket.is_at(listener)) {
             return Ok(Vec::new());
         }
-        let inherited: Vec<_> = self.inherited.extract_if(.., |socket| at(socket)).map(|socket| socket.fd).collect();
+        let inherited: Vec<_> = self.inherited.extract_if(.., |socket| socket.is_at(listener)).map(|socket| socket.fd).collect();
         let (address, fds) = if inherited.is_empty() {
             listeners(listener.address, listener.transport, workers)?
         } else {
@@ -231,22 +264,13 @@ fn start_worker(
     shared: &Arc<Shared>,
     live: &Arc<Live>,
     mailbox: &Arc<Mailbox>,
-    log: Option<SyncSender<String>>,
+    log: Option<Lines>,
     io_uring: bool,
 ) -> Result<JoinHandle<()>, RelayError> {
     let outbox = if io_uring { Outbox::new() } else { None };
     let worker = Worker::new(number, shared.clone(), live.clone(), mailbox.clone(), log, outbox);
     let worker = worker.map_err(|errno: io::Errno| RelayError::Worker(errno.into()))?;
     std::thread::Builder::new().name(format!("relay-{number}")).spawn(|| worker.run()).map_err(RelayError::Worker)
-}
-
-/// Whoever reads the log may be slow or gone; connections are not to suffer from it.
-fn write_log(lines_rx: &Receiver<String>, mut out: Box<dyn Write + Send>) {
-    while let Ok(lines) = lines_rx.recv() {
-        if out.write_all(lines.as_bytes()).and_then(|()| out.flush()).is_err() {
-            return;
-        }
-    }
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

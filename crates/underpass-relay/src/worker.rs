@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +13,7 @@ use rustix::io::{self, Errno};
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 use underpass_tables::Transport;
 
+use crate::access_log::Lines;
 use crate::connection::{Connection, Fate};
 use crate::context::{Context, Shared};
 use crate::copy::Tools;
@@ -72,7 +72,7 @@ pub(crate) struct Worker {
     /// By the number under which epoll knows them.
     doors: Vec<Option<Door>>,
     mailbox: Arc<Mailbox>,
-    log: Option<SyncSender<String>>,
+    log: Option<Lines>,
     /// When accepting goes on, after a pause.
     paused_until_ms: Option<u64>,
     swept_ms: u64,
@@ -92,7 +92,7 @@ impl Worker {
         shared: Arc<Shared>,
         live: Arc<Live>,
         mailbox: Arc<Mailbox>,
-        log: Option<SyncSender<String>>,
+        log: Option<Lines>,
         outbox: Option<Outbox>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -258,7 +258,7 @@ impl Worker {
         let record = Record::begin(listener, source, ctx.now_ms);
         ctx.shared.connections.fetch_add(1, Relaxed);
         ctx.shared.half_open.fetch_add(1, Relaxed);
-        if let Some(end) = over_limit(ctx, source) {
+        if let Some(end) = over_limit(ctx, listener, source) {
             ctx.shared.connections.fetch_sub(1, Relaxed);
             ctx.shared.opened();
             return record.finish(end, Carried::default(), ctx.now_ms, ctx.log.as_mut());
@@ -414,26 +414,26 @@ impl Worker {
         if let (Some(lines), Some(log)) = (&mut self.ctx.log, &self.log)
             && !lines.is_empty()
         {
-            match log.try_send(std::mem::take(lines)) {
-                Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-                Err(TrySendError::Full(lost)) => {
-                    let lost = lost.lines().count() as u64;
-                    self.ctx.shared.log_lines_lost.fetch_add(lost, Relaxed);
-                }
-            }
+            log.hand_over(std::mem::take(lines), self.ctx.now_ms);
         }
     }
 }
 
-fn over_limit(ctx: &Context, source: SocketAddr) -> Option<End> {
+fn over_limit(ctx: &Context, listener: &Arc<LiveListener>, source: SocketAddr) -> Option<End> {
     let limits = ctx.limits();
     if !Context::below(&ctx.shared.connections, limits.connections) {
         Some(End::TooManyConnections)
     } else if !Context::below(&ctx.shared.half_open, limits.half_open) {
         Some(End::TooManyHalfOpen)
-    } else if !ctx.within_rate(source.ip()) {
+    } else if !tells_source(ctx, listener) && !ctx.within_rate(source.ip()) {
         Some(End::TooManyFromSource)
     } else {
         None
     }
+}
+
+/// Whether clients are counted by what a PROXY header says, once it is there: they all come from the address of one load balancer.
+fn tells_source(ctx: &Context, listener: &Arc<LiveListener>) -> bool {
+    ctx.limits().per_second_per_source.is_some()
+        && ctx.live.listener(listener).is_some_and(|listener| listener.proxy_header)
 }

@@ -109,6 +109,11 @@ impl Route {
         self.name == newer.name && self.target == newer.target && self.proxy_header == newer.proxy_header
     }
 
+    /// What a connection was made for.
+    pub fn identity(&self) -> (&str, &str) {
+        (&self.name, &self.target)
+    }
+
     pub fn admits(&self, source: std::net::IpAddr) -> bool {
         self.sources.is_empty() || self.sources.iter().any(|network| network.contains(&source))
     }

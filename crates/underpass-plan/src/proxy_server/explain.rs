@@ -59,7 +59,9 @@ pub enum Way {
 pub fn explain(table: &RelayTable, question: &Question<'_>) -> Explanation {
     let transport = if question.opening == Opening::Datagram { Transport::Datagram } else { Transport::Stream };
     let asked = |listener: &&Listener| listener.address.port() == question.port && listener.transport == transport;
-    let listeners = table.listeners.iter().filter(asked).map(|listener| answer(table, listener, question));
+    // As a worker sees it.
+    let question = Question { source: question.source.map(|source| source.to_canonical()), ..*question };
+    let listeners = table.listeners.iter().filter(asked).map(|listener| answer(table, listener, &question));
     Explanation { listeners: listeners.collect() }
 }
 

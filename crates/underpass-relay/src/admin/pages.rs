@@ -16,6 +16,9 @@ pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Envoy's word for: not yet.
+const NOT_LISTENING: &str = "INITIALIZING";
+
 pub(super) struct Page {
     pub(super) status: StatusCode,
     pub(super) kind: &'static str,
@@ -75,7 +78,11 @@ fn index() -> String {
 fn ready(state: &AdminState) -> Page {
     let phase = phase(state);
     let status = if phase == "LIVE" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Page { status, kind: TEXT, text: format!("{phase}\n") }
+    Page { status, kind: TEXT, text: format!("{phase}{}\n", why(phase)) }
+}
+
+fn why(phase: &str) -> &'static str {
+    if phase == NOT_LISTENING { ": no listener is open; /config_dump says why, under rejects" } else { "" }
 }
 
 /// In Envoy's words.
@@ -84,6 +91,8 @@ fn phase(state: &AdminState) -> &'static str {
         "DRAINING"
     } else if state.relay.live().table.generation == 0 {
         "PRE_INITIALIZING"
+    } else if state.relay.live().listeners.is_empty() {
+        NOT_LISTENING
     } else {
         "LIVE"
     }

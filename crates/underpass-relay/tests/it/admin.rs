@@ -225,18 +225,29 @@ fn long_headers_are_refused() {
 }
 
 #[test]
-fn who_comes_when_all_places_are_taken_has_to_wait_for_one() {
+fn who_comes_when_all_places_are_taken_gets_that_of_the_one_that_was_silent_longest() {
     let served = Served::start();
-    let idle: Vec<TcpStream> = (0..64).map(|_| served.connect()).collect();
-    let mut late = served.connect();
-    late.write_all(b"GET /ready HTTP/1.0\r\n\r\n").unwrap();
-    late.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    assert!(late.read(&mut [0]).is_err(), "answered at once");
-    drop(idle);
-    late.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut silent: Vec<TcpStream> = (0..64).map(|_| served.connect()).collect();
+    for client in &mut silent {
+        client.write_all(b"GET /re").unwrap();
+    }
+    let (_, body) = served.get("/ready");
+    assert!(body.contains("PRE_INITIALIZING"), "{body}");
+    assert!(matches!(silent[0].read(&mut [0]), Ok(0) | Err(_)));
+    silent[63].write_all(b"ady HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
-    late.read_to_string(&mut answer).unwrap();
+    silent[63].read_to_string(&mut answer).unwrap();
     assert!(answer.contains("PRE_INITIALIZING"), "{answer}");
+}
+
+#[test]
+fn without_a_listener_it_is_not_ready_and_says_so() {
+    let served = Served::start();
+    served.relay.apply(RelayTable { generation: 1, ..RelayTable::default() }).unwrap();
+    let (status, body) = served.get("/ready");
+    assert_eq!(status, 503);
+    assert!(body.contains("no listener is open"), "{body}");
+    assert!(served.ok("/stats/prometheus").contains("underpass_access_log_lost_total 0\n"));
 }
 
 #[test]

@@ -195,3 +195,36 @@ fn limits_refuse_what_is_too_much() {
     let served = streams.into_iter().map(answered).filter(|answered| *answered).count();
     assert!((1..8).contains(&served), "{served} of eight connections at once, of which one per second is allowed");
 }
+
+#[test]
+fn behind_a_load_balancer_each_client_has_a_rate_of_its_own() {
+    let mut narrow = table(vec![route("a", &[echo_server()])]);
+    narrow.limits.per_second_per_source = Some(1);
+    narrow.listeners[0].proxy_header = true;
+    let rig = Rig::start(narrow);
+    let ask = |client: u8| {
+        let mut stream = rig.connect();
+        stream.write_all(format!("PROXY TCP4 192.0.2.{client} 198.51.100.1 4711 443\r\n").as_bytes()).unwrap();
+        stream.write_all(&hello("a.example.com")).unwrap();
+        stream
+    };
+    for mut stream in (1..8).map(ask).collect::<Vec<_>>() {
+        read_exactly(&mut stream, hello("a.example.com").len());
+    }
+    let answered = |mut stream: std::net::TcpStream| matches!(stream.read(&mut [0; 8]), Ok(1..));
+    let served = (0..8).map(|_| ask(99)).collect::<Vec<_>>().into_iter().map(answered).filter(|answered| *answered);
+    assert!((1..8).contains(&served.count()), "eight of one client, of which one per second is allowed");
+}
+
+#[test]
+fn an_ipv4_client_of_an_ipv6_listener_is_told_as_such() {
+    let (server, address) = listener();
+    let mut both = table(vec![Route { proxy_header: Some(ProxyHeader::V1), ..route("a", &[address]) }]);
+    both.listeners[0].address = "[::]:0".parse().unwrap();
+    let mut rig = Rig::start(both);
+    rig.address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    let client = rig.ask("a.example.com");
+    let (own, door) = (client.local_addr().unwrap().port(), rig.address.port());
+    let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {own} {door}\r\n").into_bytes();
+    assert_eq!(read_exactly(&mut accept(&server), expected.len()), expected);
+}

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use underpass_relay::{End, RelayError};
+use underpass_tables::Route;
 
 use crate::rig::{Rig, echo_server, hello, listener, read_exactly, read_to_end, route, table};
 
@@ -43,6 +44,45 @@ fn connections_of_a_removed_route_end_after_the_drain_time_and_others_do_not() {
     rig.wait_for(End::Drained, 1);
     stays.write_all(b"x").unwrap();
     assert_eq!(read_exactly(&mut stays, 1), b"x");
+}
+
+#[test]
+fn a_route_that_comes_back_within_the_drain_time_has_its_connections_again() {
+    let rig = Rig::start(table(vec![route("a", &[echo_server()]), route("b", &[echo_server()])]));
+    let [mut kept, mut cut] = ["a.example.com", "b.example.com"].map(|name| rig.ask(name));
+    for stream in [&mut kept, &mut cut] {
+        read_exactly(stream, hello("a.example.com").len());
+    }
+    let routes: Vec<_> = rig.relay.live().routes.iter().map(|live| live.route.as_ref().clone()).collect();
+    let retargeted = Route { target: "default/elsewhere:443".into(), ..routes[0].clone() };
+    for (generation, routes) in [vec![retargeted], Vec::new(), vec![routes[0].clone()]].into_iter().enumerate() {
+        let mut next = table(routes);
+        next.generation = generation as u64 + 2;
+        next.drain = Duration::from_millis(300);
+        next.listeners[0].address = rig.address;
+        rig.relay.apply(next).unwrap();
+    }
+    assert_eq!(read_to_end(&mut cut), b"");
+    rig.wait_for(End::Drained, 1);
+    kept.write_all(b"x").unwrap();
+    assert_eq!(read_exactly(&mut kept, 1), b"x");
+}
+
+#[test]
+fn who_is_there_to_listen_keeps_what_there_is_when_nothing_else_can_be() {
+    let (taken, address) = listener();
+    let rig = Rig::start(table(vec![route("a", &[echo_server()])]));
+    let mut deaf = table(vec![route("a", &[echo_server()])]);
+    deaf.generation = 2;
+    deaf.listeners[0].address = address;
+    let refused = rig.relay.apply_to_listen(deaf.clone());
+    assert!(matches!(refused, Err(RelayError::NothingListens { rejects }) if rejects.len() == 1));
+    assert_eq!(rig.relay.live().table.generation, 1);
+    assert!(!rig.relay.could_listen_more(&deaf));
+    drop(taken);
+    assert!(rig.relay.could_listen_more(&deaf));
+    assert_eq!(rig.relay.apply_to_listen(deaf.clone()).unwrap(), []);
+    assert!(!rig.relay.could_listen_more(&deaf), "it is open");
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! `underpass proxy`: the native data plane alone, told by a file.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use underpass_relay::handover::{self, Offer};
-use underpass_relay::{Admin, AdminState, HealthChecks, RefusedSource, Relay, Settings, Socket};
+use underpass_relay::{Admin, AdminState, HealthChecks, RefusedSource, Relay, RelayError, Settings, Socket};
 use underpass_tables::RelayTable;
 
 use crate::args::{Proxy, TextOrJson};
@@ -21,6 +24,9 @@ use crate::logging;
 use crate::output;
 use crate::proxy::{Source, Watch, listed, log_changes};
 use crate::signals::Signals;
+
+/// How often a listener that could not be opened is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
     // An error means that somebody has chosen a provider already, and any will do.
@@ -48,6 +54,7 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
                 info!("another process has taken over");
                 break;
             }
+            () = tokio::time::sleep(TRY_AGAIN), if running.lacks_listeners() => running.try_again()?,
             changed = watch.changed(), if watching => match changed {
                 Ok(()) => running.reload()?,
                 // Connections are worth more than changes.
@@ -71,6 +78,10 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
 struct Running {
     relay: Arc<Relay>,
     source: Source,
+    /// The newest that the file asked for; more than is in force while listeners cannot be opened.
+    wanted: RelayTable,
+    /// Whether it was refused because nothing in it could be listened on.
+    wanted_is_refused: bool,
     checks: HealthChecks,
     state: Arc<AdminState>,
     admin: Socket,
@@ -100,11 +111,18 @@ impl Running {
         let state = AdminState::new(relay.clone());
         let socket = admin.socket()?;
         let answering = tokio::spawn(admin.serve(state.clone()));
-        let mut running = Self { relay, source, checks: HealthChecks::default(), state, admin: socket, answering };
-        running.apply(table)?;
-        let live = running.relay.live();
-        if live.listeners.is_empty() {
-            bail!("nothing can be listened on{}", listed(&live.table.rejects));
+        let mut running = Self {
+            relay,
+            source,
+            wanted: table.clone(),
+            wanted_is_refused: false,
+            checks: HealthChecks::default(),
+            state,
+            admin: socket,
+            answering,
+        };
+        if let Err(error) = running.apply(table) {
+            return Err(unusable(error));
         }
         if let Some(inherited) = inherited {
             inherited.serving().context("the process that was to be replaced is gone")?;
@@ -151,24 +169,61 @@ impl Running {
     /// Reads the file again. What it says wrongly is told and changes nothing. Connections do not wait for this thread.
     fn reload(&mut self) -> anyhow::Result<()> {
         match self.source.reload() {
-            Ok(None) => self.state.set_refused(None),
-            Ok(Some(table)) => {
-                self.apply(table)?;
+            Ok(None) if self.wanted_is_refused => self.take(self.wanted.clone()),
+            Ok(None) => {
                 self.state.set_refused(None);
+                Ok(())
             }
+            Ok(Some(table)) => self.take(table),
             Err(error) => {
-                let reason = format!("{:#}", anyhow::Error::new(error));
-                warn!("invalid configuration: {reason}; the one before stays in force");
-                self.state.set_refused(Some(RefusedSource { source: self.source.name(), reason }));
+                self.refuse(format!("{:#}", anyhow::Error::new(error)));
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts a table into force, unless that would leave nothing to listen on.
+    fn take(&mut self, table: RelayTable) -> anyhow::Result<()> {
+        self.wanted = table.clone();
+        let applied = self.apply(table);
+        self.wanted_is_refused = matches!(applied, Err(RelayError::NothingListens { .. }));
+        match applied {
+            Err(RelayError::NothingListens { rejects }) => {
+                let reasons: Vec<String> = rejects.iter().map(ToString::to_string).collect();
+                self.refuse(format!("nothing can be listened on: {}", reasons.join("; ")));
+            }
+            applied => {
+                applied?;
+                self.state.set_refused(None);
             }
         }
         Ok(())
     }
 
-    fn apply(&mut self, table: RelayTable) -> anyhow::Result<()> {
-        logging::follow(table.log_level);
-        let before = self.relay.live();
-        self.relay.apply(table)?;
+    fn refuse(&self, reason: String) {
+        warn!("invalid configuration: {reason}; the one before stays in force");
+        self.state.set_refused(Some(RefusedSource { source: self.source.name(), reason }));
+    }
+
+    fn lacks_listeners(&self) -> bool {
+        self.wanted_is_refused || self.wanted.listeners.len() > self.relay.live().listeners.len()
+    }
+
+    /// A port that was in use may be free by now.
+    fn try_again(&mut self) -> anyhow::Result<()> {
+        if !self.relay.could_listen_more(&self.wanted) {
+            return Ok(());
+        }
+        if self.wanted_is_refused {
+            return self.take(self.wanted.clone());
+        }
+        Ok(self.apply(self.wanted.clone())?)
+    }
+
+    fn apply(&mut self, table: RelayTable) -> Result<(), RelayError> {
+        let (before, level) = (self.relay.live(), table.log_level);
+        self.relay.apply_to_listen(table)?;
+        logging::follow(level);
         let live = self.relay.live();
         log_changes(&before.table, &live.table);
         let (generation, rejects) = (live.table.generation, live.table.rejects.len());
@@ -237,9 +292,25 @@ fn access_log(path: &Path) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
     if path == Path::new("off") {
         return Ok(None);
     }
-    if path == Path::new("-") {
-        return Ok(Some(Box::new(std::io::stdout())));
-    }
-    let file = OpenOptions::new().create(true).append(true).open(path);
+    let file = if path == Path::new("-") { own_stdout() } else { open_log(path) };
     Ok(Some(Box::new(file.with_context(|| format!("cannot write the access log to {}", path.display()))?)))
+}
+
+/// Not the one that others print on: whoever writes to it may have to wait for its reader, and would keep them waiting too.
+fn own_stdout() -> std::io::Result<File> {
+    Ok(std::io::stdout().as_fd().try_clone_to_owned()?.into())
+}
+
+/// A FIFO is opened for reading too: to open it only for writing would wait for its reader, and writing without one would fail.
+fn open_log(path: &Path) -> std::io::Result<File> {
+    let is_fifo = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());
+    OpenOptions::new().create(true).append(true).read(is_fifo).open(path)
+}
+
+/// Why the first table cannot be put into force.
+fn unusable(error: RelayError) -> anyhow::Error {
+    match error {
+        RelayError::NothingListens { rejects } => anyhow!("nothing can be listened on{}", listed(&rejects)),
+        error => error.into(),
+    }
 }

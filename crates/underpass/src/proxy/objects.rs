@@ -71,11 +71,21 @@ pub(super) fn read_part(part: &str, checker: &mut Checker) -> anyhow::Result<Vec
 
 /// An error is the reader's first line: the others repeat it, with a drawing that a log has no room for.
 fn yaml(part: &str) -> anyhow::Result<Value> {
-    serde_saphyr::from_str(part).map_err(|error| {
+    serde_saphyr::from_str_with_options(part, yaml_options(part)).map_err(|error| {
         let text = error.to_string();
         let line = text.lines().next().unwrap_or_default();
         anyhow::anyhow!("{}", line.strip_prefix("error: ").unwrap_or(line))
     })
+}
+
+/// A value takes a byte of text or more, and has a beginning and an end: what exceeds this was multiplied by references. Small files may
+/// still use those.
+fn yaml_options(part: &str) -> serde_saphyr::Options {
+    let default = serde_saphyr::Budget::default();
+    let nodes = default.max_nodes.max(part.len());
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_nodes: nodes, max_events: default.max_events.max(2 * part.len()) },
+    }
 }
 
 /// As much as decides how to read the rest.
@@ -172,6 +182,15 @@ mod tests {
             read("{apiVersion: v1, kind: Service, metadata: {name: a}}"),
             ["Service default/a"],
             "YAML with braces"
+        );
+    }
+
+    #[test]
+    fn a_document_may_have_as_many_values_as_its_text_has_room_for() {
+        let ports = "  - {port: 443, name: a, protocol: TCP, targetPort: 8443}\n".repeat(40_000);
+        assert_eq!(
+            read(&format!("apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec:\n  ports:\n{ports}")),
+            ["Service default/a"]
         );
     }
 

@@ -58,6 +58,8 @@ fn print_own(state: &AdminState, live: &Live, out: &mut String) -> fmt::Result {
     writeln!(out, "# TYPE underpass_table_generation gauge\nunderpass_table_generation {}", live.table.generation)?;
     writeln!(out, "# TYPE underpass_table_rejects gauge\nunderpass_table_rejects {}", live.table.rejects.len())?;
     writeln!(out, "# TYPE underpass_table_stale gauge\nunderpass_table_stale {stale}")?;
+    let lost = state.relay.log_lines_lost();
+    writeln!(out, "# TYPE underpass_access_log_lost_total counter\nunderpass_access_log_lost_total {lost}")?;
     writeln!(out, "# TYPE underpass_connections gauge\nunderpass_connections {}", state.relay.connections())
 }
 

@@ -1,5 +1,6 @@
 //! The file changes, in every way in which files do.
 
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -203,4 +204,25 @@ fn a_writer_that_never_closes_is_read_when_it_pauses() {
     proxy.wait_for_generation(2);
     becomes(site.door(), "web.example.com", Ok("web"));
     drop(file);
+}
+
+#[test]
+fn a_file_that_leaves_nothing_to_listen_on_changes_nothing_until_it_can() {
+    let api = Backend::start("api");
+    let mut site = Site::new().with("api", "api.example.com", &api);
+    site.write();
+    let proxy = Proxy::start(&site);
+    let taken = TcpListener::bind((site.address, 10_444)).unwrap();
+    site.spec["backends"][0]["port"] = json!(10_444);
+    site.write();
+    wait_until("the file is refused", PATIENCE, || {
+        proxy.page("/stats/prometheus").contains("underpass_table_stale 1\n").then_some(())
+    });
+    assert_contains(&proxy.config()["refused_source"].to_string(), &["nothing can be listened on", ":10444 is in use"]);
+    assert_eq!(who(site.door(), "api.example.com"), Ok("api".into()));
+    drop(taken);
+    let door = (site.address, 10_444).into();
+    proxy.wait_for_listener(door);
+    becomes(door, "api.example.com", Ok("api"));
+    assert_contains(&proxy.page("/stats/prometheus"), &["underpass_table_stale 0\n"]);
 }

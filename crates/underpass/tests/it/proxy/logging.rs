@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::{Backend, Proxy, Site, assert_contains};
+use underpass_testbed::Signal;
+
+use super::{Backend, PATIENCE, Proxy, Site, assert_contains, open, wait_until};
 
 fn site(level: &str) -> Site {
     let mut site = Site::new().with("api", "api.example.com", &Backend::start("api"));
@@ -55,4 +57,30 @@ fn lines_can_be_json() {
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!(line["fields"]["generation"], 1);
     assert_contains(&line["level"].to_string(), &["INFO"]);
+}
+
+#[test]
+fn an_access_log_that_nobody_reads_delays_neither_the_start_nor_the_end() {
+    let site = site("info");
+    let fifo = site.folder().join("access.fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    let proxy = Proxy::start_with(&site, &["--access-log", &fifo.display().to_string()]);
+    drop(open(site.door(), "api.example.com", "api"));
+    proxy.process.signal(Signal::TERM);
+    let ended = proxy.process.wait();
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
+
+#[test]
+fn an_access_log_that_cannot_be_written_is_told_once_and_counted() {
+    let site = site("info");
+    let proxy = Proxy::start_with(&site, &["--access-log", "/dev/full"]);
+    for count in 1..3 {
+        drop(open(site.door(), "api.example.com", "api"));
+        wait_until("it is counted", PATIENCE, || {
+            let counted = format!("underpass_access_log_lost_total {count}\n");
+            proxy.page("/stats/prometheus").contains(&counted).then_some(())
+        });
+    }
+    assert_eq!(proxy.process.stderr().matches("the access log cannot be written").count(), 1);
 }

@@ -7,6 +7,7 @@ mod fidelity;
 mod files;
 mod guide;
 mod logging;
+mod resources;
 mod routing;
 mod site;
 mod starting;
@@ -71,6 +72,14 @@ impl Proxy {
 
     fn config(&self) -> Value {
         serde_json::from_str(&self.page("/config_dump")).unwrap()
+    }
+
+    /// Waits until it listens there.
+    #[track_caller]
+    fn wait_for_listener(&self, address: SocketAddr) {
+        wait_until(&format!("a listener at {address}"), PATIENCE, || {
+            self.page("/listeners").contains(&address.to_string()).then_some(())
+        });
     }
 
     /// Waits until the file was read and applied so many times.
