@@ -69,7 +69,10 @@ impl Lost {
         let due = self.tell_from_ms.load(Relaxed);
         let next = now_ms + TELL_EVERY_MS;
         if now_ms >= due && self.tell_from_ms.compare_exchange(due, next, Relaxed, Relaxed).is_ok() {
-            tracing::warn!(lost = self.lines(), "lines of the access log are lost: whoever reads it is too slow, or gone");
+            tracing::warn!(
+                lost = self.lines(),
+                "lines of the access log are lost: whoever reads it is too slow, or gone"
+            );
         }
     }
 }

@@ -246,7 +246,8 @@ impl Sockets {
         if self.open.iter().any(|socket| socket.is_at(listener)) {
             return Ok(Vec::new());
         }
-        let inherited: Vec<_> = self.inherited.extract_if(.., |socket| socket.is_at(listener)).map(|socket| socket.fd).collect();
+        let inherited: Vec<_> =
+            self.inherited.extract_if(.., |socket| socket.is_at(listener)).map(|socket| socket.fd).collect();
         let (address, fds) = if inherited.is_empty() {
             listeners(listener.address, listener.transport, workers)?
         } else {
