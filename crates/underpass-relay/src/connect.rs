@@ -110,7 +110,7 @@ fn start(endpoint: &Endpoint, bytes: &[u8]) -> io::Result<(OwnedFd, Option<usize
 
 fn failed(route: &LiveRoute, endpoint: u16, errno: Errno, now_ms: u64) {
     route.stats.connect_failures.fetch_add(1, Relaxed);
-    route.endpoints[usize::from(endpoint)].failed(errno, now_ms);
+    route.endpoint_failed(endpoint, errno, now_ms);
 }
 
 /// Attempts under way for one connection: at most two beside each other.

@@ -180,6 +180,21 @@ impl LiveRoute {
         self.by_balance(usable).or_else(|| self.by_balance(untried))
     }
 
+    pub(crate) fn endpoint_connected(&self, index: u16) {
+        let endpoint = &self.endpoints[usize::from(index)];
+        if endpoint.connected() {
+            tracing::info!(backend = self.route.name, endpoint = %endpoint.address, "an endpoint that was left out answers again");
+        }
+    }
+
+    pub(crate) fn endpoint_failed(&self, index: u16, errno: Errno, now_ms: u64) {
+        let endpoint = &self.endpoints[usize::from(index)];
+        if let Some(out_ms) = endpoint.failed(errno, now_ms) {
+            let (backend, seconds) = (&self.route.name, out_ms / 1000);
+            tracing::warn!(backend, endpoint = %endpoint.address, %errno, seconds, "an endpoint that failed again and again is left out");
+        }
+    }
+
     fn by_balance(&self, mut candidates: impl Iterator<Item = u16>) -> Option<u16> {
         match self.route.balance {
             Balance::RoundRobin => candidates.next(),
@@ -230,14 +245,16 @@ impl Endpoint {
         self.far.store(FAR_FOR, Relaxed);
     }
 
-    pub(crate) fn connected(&self) {
+    /// Whether it had been left out before.
+    fn connected(&self) -> bool {
         self.total.fetch_add(1, Relaxed);
         self.active.fetch_add(1, Relaxed);
-        if self.failures_in_row.load(Relaxed) != 0 {
-            self.failures_in_row.store(0, Relaxed);
-            self.last_error.store(0, Relaxed);
-            self.ejections.store(0, Relaxed);
+        if self.failures_in_row.load(Relaxed) == 0 {
+            return false;
         }
+        self.failures_in_row.store(0, Relaxed);
+        self.last_error.store(0, Relaxed);
+        self.ejections.swap(0, Relaxed) != 0
     }
 
     pub(crate) fn released(&self) {
@@ -249,14 +266,18 @@ impl Endpoint {
         Some(self.last_error.load(Relaxed)).filter(|error| *error != 0).map(io::Error::from_raw_os_error)
     }
 
-    pub(crate) fn failed(&self, errno: Errno, now_ms: u64) {
+    /// For how long it is left out from now on, if this was one failure too many.
+    fn failed(&self, errno: Errno, now_ms: u64) -> Option<u64> {
         self.connect_failures.fetch_add(1, Relaxed);
         self.last_error.store(errno.raw_os_error(), Relaxed);
         let in_row = self.failures_in_row.fetch_add(1, Relaxed) + 1;
-        if in_row >= EJECT_AFTER && !self.ejected(now_ms) {
-            let times = u64::from(self.ejections.fetch_add(1, Relaxed) + 1);
-            self.ejected_until_ms.store(now_ms + (EJECT_MS * times).min(EJECT_AT_MOST_MS), Relaxed);
+        if in_row < EJECT_AFTER || self.ejected(now_ms) {
+            return None;
         }
+        let times = u64::from(self.ejections.fetch_add(1, Relaxed) + 1);
+        let out_ms = (EJECT_MS * times).min(EJECT_AT_MOST_MS);
+        self.ejected_until_ms.store(now_ms + out_ms, Relaxed);
+        Some(out_ms)
     }
 }
 
@@ -302,12 +323,14 @@ mod tests {
     fn an_endpoint_that_fails_is_left_out_for_a_while_but_not_when_it_is_the_last() {
         let live = live(&[1, 2], Balance::RoundRobin, None);
         let route = &live.routes[0];
-        for _ in 0..EJECT_AFTER {
-            route.endpoints[0].failed(Errno::CONNREFUSED, 1000);
-        }
+        let out: Vec<_> =
+            (0..EJECT_AFTER).filter_map(|_| route.endpoints[0].failed(Errno::CONNREFUSED, 1000)).collect();
+        assert_eq!(out, [EJECT_MS]);
         assert!((0..4).all(|_| route.pick(1001, &[]) == Some(1)));
         assert!((0..4).any(|_| route.pick(1001 + EJECT_MS, &[]) == Some(0)));
         assert_eq!(route.pick(1001, &[1]), Some(0));
+        assert!(route.endpoints[0].connected(), "it is back");
+        assert!(!route.endpoints[0].connected());
     }
 
     #[test]

@@ -176,14 +176,14 @@ impl Record {
         if let Some(chosen) = &mut self.chosen {
             chosen.endpoint = Some(endpoint);
             chosen.route.stats.connecting.observe(now_ms - since_ms);
-            chosen.route.endpoints[usize::from(endpoint)].connected();
+            chosen.route.endpoint_connected(endpoint);
         }
     }
 
     /// The endpoint that was connected to has failed after all.
     pub(crate) fn endpoint_failed(&self, errno: Errno, now_ms: u64) {
-        if let Some(endpoint) = self.chosen.as_ref().and_then(Chosen::endpoint) {
-            endpoint.failed(errno, now_ms);
+        if let Some(Chosen { route, endpoint: Some(endpoint), .. }) = &self.chosen {
+            route.endpoint_failed(*endpoint, errno, now_ms);
         }
     }
 
