@@ -136,22 +136,30 @@ fn read_value(mut value: Value, checker: &mut Checker, objects: &mut Vec<Object>
         ("v1", "Service") => typed(&kind, value, Object::Service),
         ("discovery.k8s.io/v1", "EndpointSlice") => typed(&kind, value, Object::Slice),
         (_, "ProxyServer") if is_ours(&api_version) => checker.check(value),
+        (_, "ProxyServer") => Object::Refused(Reject {
+            entry: entry(&kind, &value),
+            reason: format!("apiVersion {api_version} is not known; write {HOSTED_CLUSTER_GROUP}/{VERSION}"),
+        }),
         _ => Object::Other,
     });
     Ok(())
 }
 
 fn typed<T: DeserializeOwned>(kind: &str, value: Value, object: fn(Box<T>) -> Object) -> Object {
-    let word = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let (namespace, name) = (word("/metadata/namespace"), word("/metadata/name").unwrap_or_default());
-    let entry = format!("{kind} {}/{name}", namespace.as_deref().unwrap_or("default"));
-    if name.is_empty() {
+    let entry = entry(kind, &value);
+    if entry.ends_with('/') {
         return Object::Refused(Reject { entry, reason: "metadata.name is missing".to_owned() });
     }
     match serde_json::from_value(value) {
         Ok(read) => object(Box::new(read)),
         Err(error) => Object::Refused(Reject { entry, reason: error.to_string() }),
     }
+}
+
+/// As its author would find it.
+fn entry(kind: &str, value: &Value) -> String {
+    let word = |field: &str| value["metadata"][field].as_str();
+    format!("{kind} {}/{}", word("namespace").unwrap_or("default"), word("name").unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -191,6 +199,15 @@ mod tests {
         assert_eq!(
             read(&format!("apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec:\n  ports:\n{ports}")),
             ["Service default/a"]
+        );
+    }
+
+    #[test]
+    fn a_proxy_of_another_version_is_named() {
+        assert_eq!(
+            read("apiVersion: hostedcluster.densityops.com/v1\nkind: ProxyServer\nmetadata: {name: edge}\n"),
+            ["refused ProxyServer default/edge: apiVersion hostedcluster.densityops.com/v1 is not known; write \
+                hostedcluster.densityops.com/v1alpha1"]
         );
     }
 
