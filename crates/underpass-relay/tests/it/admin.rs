@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use underpass_relay::{Admin, AdminState, RefusedSource, Relay, Settings};
 use underpass_tables::{Expects, Listener, Reject, RelayTable, Route, RouteId, Rule, Rules, Transport, Unnamed};
 
-use crate::rig::PATIENCE;
+use crate::rig::{PATIENCE, loopback};
 
 struct Served {
     address: SocketAddr,
@@ -96,7 +96,7 @@ fn carried(served: &Served, backend: &TcpListener) -> (TcpStream, TcpStream) {
 fn readiness_follows_the_life_of_the_relay() {
     let served = Served::start();
     assert_eq!(served.get("/ready"), (503, "PRE_INITIALIZING\n".into()));
-    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = TcpListener::bind(loopback()).unwrap();
     served.relay.apply(table(backend.local_addr().unwrap())).unwrap();
     assert_eq!(served.get("/ready"), (200, "LIVE\n".into()));
     served.relay.drain(Duration::ZERO);
@@ -106,7 +106,7 @@ fn readiness_follows_the_life_of_the_relay() {
 #[test]
 fn the_pages_tell_what_there_is() {
     let served = Served::start();
-    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = TcpListener::bind(loopback()).unwrap();
     let endpoint = backend.local_addr().unwrap();
     served.relay.apply(table(endpoint)).unwrap();
     let listener = served.relay.live().listeners[0].address;
@@ -139,7 +139,7 @@ fn the_pages_tell_what_there_is() {
 #[test]
 fn counters_have_envoys_names() {
     let served = Served::start();
-    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = TcpListener::bind(loopback()).unwrap();
     served.relay.apply(table(backend.local_addr().unwrap())).unwrap();
     let listener = served.relay.live().listeners[0].address;
     let _open = carried(&served, &backend);
@@ -252,7 +252,7 @@ fn without_a_listener_it_is_not_ready_and_says_so() {
 
 #[test]
 fn a_port_that_is_taken_is_said_to_be() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind(loopback()).unwrap();
     let address = taken.local_addr().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let error = runtime.block_on(Admin::bind(address)).err().unwrap();

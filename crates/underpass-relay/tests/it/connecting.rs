@@ -8,8 +8,8 @@ use underpass_relay::End;
 use underpass_tables::Balance;
 
 use crate::rig::{
-    PATIENCE, Rig, accept, echo_server, hello, is_reset, listener, nobody, plain_table, read_exactly, reset, route,
-    table, wait_until,
+    PATIENCE, Rig, accept, echo_server, hello, is_reset, listener, loopback, nobody, plain_table, read_exactly, reset,
+    route, table, wait_until,
 };
 
 #[test]
@@ -36,7 +36,7 @@ fn when_nobody_answers_the_client_is_reset_and_it_is_counted() {
 /// An address that never answers: a listener whose queue is full drops what comes.
 fn stalled() -> (std::net::TcpListener, Vec<std::net::TcpStream>, std::net::SocketAddr) {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
-    rustix::net::bind(&socket, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
+    rustix::net::bind(&socket, &loopback()).unwrap();
     rustix::net::listen(&socket, 0).unwrap();
     let listener = std::net::TcpListener::from(socket);
     let address = listener.local_addr().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use underpass_relay::End;
 use underpass_tables::{RelayTable, RouteId, Transport};
 
-use crate::rig::{PATIENCE, Rig, nobody, route, table, wait_until};
+use crate::rig::{PATIENCE, Rig, loopback, nobody, route, table, wait_until};
 
 fn datagram_table(endpoints: &[SocketAddr]) -> RelayTable {
     let mut only = route("a", endpoints);
@@ -19,13 +19,13 @@ fn datagram_table(endpoints: &[SocketAddr]) -> RelayTable {
 }
 
 fn socket() -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = UdpSocket::bind(loopback()).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
 fn echo_server() -> SocketAddr {
-    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let server = UdpSocket::bind(loopback()).unwrap();
     let address = server.local_addr().unwrap();
     std::thread::spawn(move || {
         let mut buffer = vec![0; 65536];

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use underpass_relay::{Endpoint, HealthChecks, Relay, Settings};
 use underpass_tables::{CheckKind, HealthCheck, ProxyHeader, RelayTable, Route, RouteId};
 
-use crate::rig::{PATIENCE, nobody, wait_until};
+use crate::rig::{PATIENCE, loopback, nobody, wait_until};
 
 const TLS_HANDSHAKE: u8 = 22;
 
@@ -102,7 +102,7 @@ struct Seen {
 
 impl Server {
     fn start(name: &'static str, config: Option<Arc<ServerConfig>>, header: usize) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(loopback()).unwrap();
         let server = Self { address: listener.local_addr().unwrap(), handshakes: Arc::default(), seen: Arc::default() };
         let (handshakes, seen) = (server.handshakes.clone(), server.seen.clone());
         std::thread::spawn(move || {
@@ -131,7 +131,7 @@ impl Server {
 
 #[test]
 fn an_endpoint_goes_and_comes_back() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
     let mut checked = Checked::start();
     checked.follow(route(&[address], CheckKind::Tcp));
@@ -176,7 +176,7 @@ fn checks_speak_the_proxy_protocol_where_the_endpoint_expects_it() {
 #[test]
 fn checks_follow_the_table() {
     let nobody = nobody();
-    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = TcpListener::bind(loopback()).unwrap();
     let mut checked = Checked::start();
     checked.follow(route(&[nobody], CheckKind::Tcp));
     let endpoint = checked.endpoint(0);

@@ -76,12 +76,11 @@ pub(crate) fn table(routes: Vec<Route>) -> RelayTable {
     for (index, route) in routes.iter().enumerate() {
         rules.add_name(&format!("{}.example.com", route.name), RouteId(index)).unwrap();
     }
-    let address = "127.0.0.1:0".parse().unwrap();
     RelayTable {
         generation: 1,
         listeners: vec![Listener {
             name: "test-listener".into(),
-            address,
+            address: loopback(),
             transport: Transport::Stream,
             proxy_header: false,
             expects: Expects::Hello,
@@ -111,8 +110,15 @@ pub(crate) fn hello(name: &str) -> Vec<u8> {
     [&[22, 3, 1][..], &length(&message), &message].concat()
 }
 
+/// Any port, at an address of this process's own: a container engine that runs on this machine may still send what arrives at a port of
+/// 127.0.0.1 to the container that had published it.
+pub(crate) fn loopback() -> SocketAddr {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, a + 1, b, c.max(1)], 0))
+}
+
 pub(crate) fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
