@@ -35,6 +35,10 @@ impl Tried {
         self.count += 1;
     }
 
+    pub(crate) fn last(&self) -> Option<u16> {
+        self.as_slice().last().copied()
+    }
+
     fn as_slice(&self) -> &[u16] {
         &self.endpoints[..self.count]
     }
@@ -118,7 +122,7 @@ pub(crate) struct Connecting {
     route: Arc<LiveRoute>,
     /// The first is known to epoll as `Upstream`, the second as `Rival`.
     attempts: [Option<Attempt>; 2],
-    tried: Tried,
+    pub(crate) tried: Tried,
     /// What the winner is sent first.
     pub(crate) bytes: Vec<u8>,
     pub(crate) begun_ms: u64,

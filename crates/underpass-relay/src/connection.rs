@@ -399,7 +399,10 @@ impl Connection {
                 self.stage = Stage::Connecting(Box::new(connecting));
                 Fate::Stay
             }
-            Dialled::Nobody(end) => self.unreachable(end),
+            Dialled::Nobody(end) => {
+                self.record.tried(tried.last());
+                self.unreachable(end)
+            }
         }
     }
 
@@ -470,7 +473,10 @@ impl Connection {
                 self.record.connected(endpoint, since_ms, ctx.now_ms);
                 self.start_carrying(key, Side::new(fd), false, &bytes[sent..], ctx)
             }
-            Progress::Nobody(end) => self.unreachable(end),
+            Progress::Nobody(end) => {
+                self.record.tried(connecting.tried.last());
+                self.unreachable(end)
+            }
         }
     }
 

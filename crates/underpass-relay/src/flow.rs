@@ -180,9 +180,9 @@ impl Flows {
         if route.route.max_connections.is_some_and(|most| route.stats.active.load(Relaxed) >= most) {
             return Err((record, End::RouteFull));
         }
+        record.decided(route.clone(), rule, ctx.now_ms);
         let Some(endpoint) = route.pick(ctx.now_ms, &[]) else { return Err((record, End::NoEndpoints)) };
         let address = route.endpoints[usize::from(endpoint)].address;
-        record.decided(route, rule, ctx.now_ms);
         let key = self.flows.next_key();
         let watched = open(address).and_then(|fd| ctx.watch(&fd, Token::Flow(key)).map(|()| fd));
         let upstream = match watched {

@@ -66,6 +66,8 @@ const fn alert(description: u8) -> [u8; 7] {
 /// The client can tell from these that it was refused and why, where a closed connection says nothing.
 pub(crate) static UNRECOGNIZED_NAME: [u8; 7] = alert(112);
 static DECODE_ERROR: [u8; 7] = alert(50);
+/// What is said after the head, which alone is the answer to HEAD.
+const BODY_BYTES: usize = 52;
 static HTTP_ON_TLS_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 Content-Type: text/plain; charset=utf-8\r\n\
 Content-Length: 52\r\n\
@@ -121,11 +123,19 @@ fn examine_hello(bytes: &[u8], listener: &Listener, scratch: &mut Vec<u8>) -> Fi
             Sni::Absent | Sni::IpLiteral(_) => Start::Unnamed,
         },
         _ if plain_is_carried => Start::Plain,
-        Inspected::Http => return Finding::Refuse(End::PlainHttp, HTTP_ON_TLS_PORT),
+        Inspected::Http => return Finding::Refuse(End::PlainHttp, answer_to_http(bytes)),
         Inspected::Other => Start::Plain,
         Inspected::Invalid(_) => return Finding::Refuse(End::InvalidHello, &DECODE_ERROR),
     };
     Finding::Found(Found { skip: 0, source: None, destination: None, start })
+}
+
+fn answer_to_http(request: &[u8]) -> &'static [u8] {
+    if request.starts_with(b"HEAD ") {
+        &HTTP_ON_TLS_PORT[..HTTP_ON_TLS_PORT.len() - BODY_BYTES]
+    } else {
+        HTTP_ON_TLS_PORT
+    }
 }
 
 /// Whether the next bytes can make it a hello, of SSLv2 too.
@@ -147,5 +157,6 @@ mod tests {
         let text = String::from_utf8_lossy(HTTP_ON_TLS_PORT);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{} bytes", body.len());
+        assert_eq!(answer_to_http(b"HEAD / HTTP/1.1\r\n"), format!("{head}\r\n\r\n").as_bytes());
     }
 }

@@ -136,6 +136,8 @@ pub(crate) struct Chosen {
     pub(crate) rule: Rule,
     /// Once connected.
     endpoint: Option<u16>,
+    /// The last one that was tried in vain.
+    tried: Option<u16>,
 }
 
 /// What the directions carried.
@@ -169,7 +171,7 @@ impl Record {
         self.listener.stats.opening.observe(now_ms - self.started_ms);
         route.stats.active.fetch_add(1, Relaxed);
         route.stats.total.fetch_add(1, Relaxed);
-        self.chosen = Some(Chosen { route, rule, endpoint: None });
+        self.chosen = Some(Chosen { route, rule, endpoint: None, tried: None });
     }
 
     pub(crate) fn connected(&mut self, endpoint: u16, since_ms: u64, now_ms: u64) {
@@ -177,6 +179,13 @@ impl Record {
             chosen.endpoint = Some(endpoint);
             chosen.route.stats.connecting.observe(now_ms - since_ms);
             chosen.route.endpoint_connected(endpoint);
+        }
+    }
+
+    /// Nobody could be connected to; this one was the last to be asked.
+    pub(crate) fn tried(&mut self, endpoint: Option<u16>) {
+        if let Some(chosen) = &mut self.chosen {
+            chosen.tried = endpoint;
         }
     }
 
@@ -189,6 +198,9 @@ impl Record {
 
     /// Counts the end, and writes its line when there is a log.
     pub(crate) fn finish(self, end: End, carried: Carried, now_ms: u64, log: Option<&mut String>) {
+        // What a client has said before there was anybody to say it to was not carried.
+        let connected = self.chosen.as_ref().is_some_and(|chosen| chosen.endpoint.is_some());
+        let carried = if connected { carried } else { Carried::default() };
         self.listener.stats.ended(end);
         let age = now_ms - self.started_ms;
         if let Some(chosen) = &self.chosen {
@@ -197,8 +209,8 @@ impl Record {
             stats.bytes_sent.fetch_add(carried.up, Relaxed);
             stats.bytes_received.fetch_add(carried.down, Relaxed);
             stats.lifetime.observe(age);
-            if let Some(endpoint) = chosen.endpoint() {
-                endpoint.released();
+            if let Some(endpoint) = chosen.endpoint {
+                chosen.at(endpoint).released();
             }
         }
         if let Some(log) = log {
@@ -217,8 +229,8 @@ impl Record {
         if let Some(chosen) = chosen {
             let _ = write!(log, ",\"route\":\"{}\",\"rule\":\"{}\"", chosen.route.route.name, chosen.rule.as_str());
         }
-        if let Some(endpoint) = chosen.and_then(Chosen::endpoint) {
-            let _ = write!(log, ",\"endpoint\":\"{}\"", endpoint.address);
+        if let Some((chosen, endpoint)) = chosen.and_then(|chosen| Some((chosen, chosen.endpoint.or(chosen.tried)?))) {
+            let _ = write!(log, ",\"endpoint\":\"{}\"", chosen.at(endpoint).address);
         }
         let Carried { up, down } = carried;
         let _ = writeln!(
@@ -238,8 +250,8 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 }
 
 impl Chosen {
-    fn endpoint(&self) -> Option<&Arc<Endpoint>> {
-        self.endpoint.map(|index| &self.route.endpoints[usize::from(index)])
+    fn at(&self, endpoint: u16) -> &Arc<Endpoint> {
+        &self.route.endpoints[usize::from(endpoint)]
     }
 }
 

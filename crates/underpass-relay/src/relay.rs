@@ -220,6 +220,13 @@ impl Relay {
         }
     }
 
+    /// Whoever is draining has no time left. Does not wait.
+    pub fn cut(&self) {
+        for mailbox in &self.mailboxes {
+            mailbox.send(Order::Drain(Duration::ZERO));
+        }
+    }
+
     /// Opens what is not open yet: per listener the new sockets, in order. A listener that cannot be opened is taken out of the table.
     fn open_new(&self, table: &mut RelayTable, sockets: &mut Sockets) -> (Vec<Vec<Arc<OwnedFd>>>, Vec<Reject>) {
         let (mut opened, mut rejects) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
 //! What is counted, by route and by listener. Counters are shared by the workers and only ever added to; readers sum nothing up.
 
 use std::fmt::{self, Write};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::live::Live;
@@ -80,27 +81,51 @@ pub fn prometheus(live: &Live) -> String {
     out
 }
 
+/// What is said of a metric before its values.
+pub(crate) fn family(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")
+}
+
+/// As Envoy writes it where a colon has another meaning.
+pub(crate) fn label(address: SocketAddr) -> String {
+    address.to_string().replace(':', "_")
+}
+
 fn print_listeners(live: &Live, out: &mut String) -> fmt::Result {
-    let each = |out: &mut String, name: &str, kind: &str, value: &dyn Fn(&ListenerStats) -> u64| {
-        writeln!(out, "# TYPE {name} {kind}")?;
+    let each = |out: &mut String, name: &str, kind: &str, help: &str, value: &dyn Fn(&ListenerStats) -> u64| {
+        family(out, name, kind, help)?;
         live.listeners.iter().try_for_each(|listener| {
-            writeln!(out, "{name}{{envoy_listener_address=\"{}\"}} {}", listener.address, value(&listener.stats))
+            writeln!(out, "{name}{{envoy_listener_address=\"{}\"}} {}", label(listener.address), value(&listener.stats))
         })
     };
-    each(out, "envoy_listener_downstream_cx_active", "gauge", &|stats| stats.active.load(Relaxed).into())?;
-    each(out, "envoy_listener_downstream_cx_total", "counter", &|stats| stats.total.load(Relaxed))?;
-    each(out, "envoy_listener_downstream_pre_cx_timeout", "counter", &|stats| stats.count(End::HelloTimeout))?;
-    each(out, "envoy_listener_no_filter_chain_match", "counter", &|stats| {
-        stats.count(End::UnknownName) + stats.count(End::NoName) + stats.count(End::NotTls)
+    each(out, "envoy_listener_downstream_cx_active", "gauge", "Connections of clients that are open.", &|stats| {
+        stats.active.load(Relaxed).into()
     })?;
-    writeln!(out, "# TYPE underpass_connections_ended_total counter")?;
+    each(out, "envoy_listener_downstream_cx_total", "counter", "Connections that clients have opened.", &|stats| {
+        stats.total.load(Relaxed)
+    })?;
+    each(
+        out,
+        "envoy_listener_downstream_pre_cx_timeout",
+        "counter",
+        "Connections without a whole hello in time.",
+        &|stats| stats.count(End::HelloTimeout),
+    )?;
+    each(
+        out,
+        "envoy_listener_no_filter_chain_match",
+        "counter",
+        "Connections for which there is no route.",
+        &|stats| stats.count(End::UnknownName) + stats.count(End::NoName) + stats.count(End::NotTls),
+    )?;
+    family(out, "underpass_connections_ended_total", "counter", "Connections that have ended, by the way they did.")?;
     for listener in &live.listeners {
         for end in End::ALL {
             let (name, count) = (&listener.name, listener.stats.count(end));
             writeln!(out, "underpass_connections_ended_total{{listener=\"{name}\",end=\"{}\"}} {count}", end.as_str())?;
         }
     }
-    writeln!(out, "# TYPE underpass_opening_seconds histogram")?;
+    family(out, "underpass_opening_seconds", "histogram", "From accepting a connection to knowing its route.")?;
     for listener in &live.listeners {
         listener.stats.opening.print("underpass_opening_seconds", &format!("listener=\"{}\"", listener.name), out)?;
     }
@@ -108,23 +133,56 @@ fn print_listeners(live: &Live, out: &mut String) -> fmt::Result {
 }
 
 fn print_routes(live: &Live, out: &mut String) -> fmt::Result {
-    let each = |out: &mut String, name: &str, kind: &str, value: &dyn Fn(&RouteStats) -> u64| {
-        writeln!(out, "# TYPE {name} {kind}")?;
+    let each = |out: &mut String, name: &str, kind: &str, help: &str, value: &dyn Fn(&RouteStats) -> u64| {
+        family(out, name, kind, help)?;
         live.routes.iter().try_for_each(|live| {
             writeln!(out, "{name}{{envoy_cluster_name=\"{}\"}} {}", live.route.name, value(&live.stats))
         })
     };
-    each(out, "envoy_cluster_upstream_cx_active", "gauge", &|stats| stats.active.load(Relaxed).into())?;
-    each(out, "envoy_cluster_upstream_cx_total", "counter", &|stats| stats.total.load(Relaxed))?;
-    each(out, "envoy_cluster_upstream_cx_connect_fail", "counter", &|stats| stats.connect_failures.load(Relaxed))?;
-    each(out, "envoy_cluster_upstream_cx_connect_timeout", "counter", &|stats| stats.connect_timeouts.load(Relaxed))?;
-    each(out, "envoy_cluster_upstream_cx_tx_bytes_total", "counter", &|stats| stats.bytes_sent.load(Relaxed))?;
-    each(out, "envoy_cluster_upstream_cx_rx_bytes_total", "counter", &|stats| stats.bytes_received.load(Relaxed))?;
-    for (name, histogram) in [
-        ("underpass_connect_seconds", (|stats| &stats.connecting) as fn(&RouteStats) -> &Histogram),
-        ("underpass_connection_seconds", |stats| &stats.lifetime),
+    each(out, "envoy_cluster_upstream_cx_active", "gauge", "Connections of this backend that are open.", &|stats| {
+        stats.active.load(Relaxed).into()
+    })?;
+    each(
+        out,
+        "envoy_cluster_upstream_cx_total",
+        "counter",
+        "Connections that were routed to this backend.",
+        &|stats| stats.total.load(Relaxed),
+    )?;
+    each(
+        out,
+        "envoy_cluster_upstream_cx_connect_fail",
+        "counter",
+        "Attempts to connect to an endpoint that failed.",
+        &|stats| stats.connect_failures.load(Relaxed),
+    )?;
+    each(
+        out,
+        "envoy_cluster_upstream_cx_connect_timeout",
+        "counter",
+        "Attempts to connect to an endpoint that took too long.",
+        &|stats| stats.connect_timeouts.load(Relaxed),
+    )?;
+    each(
+        out,
+        "envoy_cluster_upstream_cx_tx_bytes_total",
+        "counter",
+        "Bytes sent to endpoints by connections that have ended.",
+        &|stats| stats.bytes_sent.load(Relaxed),
+    )?;
+    each(
+        out,
+        "envoy_cluster_upstream_cx_rx_bytes_total",
+        "counter",
+        "Bytes received from endpoints by connections that have ended.",
+        &|stats| stats.bytes_received.load(Relaxed),
+    )?;
+    let connecting: fn(&RouteStats) -> &Histogram = |stats| &stats.connecting;
+    for (name, help, histogram) in [
+        ("underpass_connect_seconds", "From knowing the route to being connected to an endpoint.", connecting),
+        ("underpass_connection_seconds", "From accepting a connection to its end.", |stats| &stats.lifetime),
     ] {
-        writeln!(out, "# TYPE {name} histogram")?;
+        family(out, name, "histogram", help)?;
         for live in &live.routes {
             histogram(&live.stats).print(name, &format!("route=\"{}\"", live.route.name), out)?;
         }

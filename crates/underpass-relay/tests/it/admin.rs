@@ -141,7 +141,7 @@ fn counters_have_envoys_names() {
     let served = Served::start();
     let backend = TcpListener::bind(loopback()).unwrap();
     served.relay.apply(table(backend.local_addr().unwrap())).unwrap();
-    let listener = served.relay.live().listeners[0].address;
+    let listener = served.relay.live().listeners[0].address.to_string().replace(':', "_");
     let _open = carried(&served, &backend);
     let prometheus = served.ok("/stats/prometheus");
     for line in [

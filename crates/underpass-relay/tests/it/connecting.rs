@@ -1,10 +1,10 @@
 //! From a route to an endpoint.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use underpass_relay::End;
+use underpass_relay::{End, Settings};
 use underpass_tables::Balance;
 
 use crate::rig::{
@@ -31,6 +31,20 @@ fn when_nobody_answers_the_client_is_reset_and_it_is_counted() {
     rig.wait_for(End::ConnectFailed, 1);
     assert!(is_reset(&mut rig.ask("b.example.com")));
     rig.wait_for(End::NoEndpoints, 1);
+}
+
+#[test]
+fn the_line_of_a_connection_that_reached_nobody_says_who_was_tried_last_and_counts_no_bytes() {
+    let (mut log, writer) = std::io::pipe().unwrap();
+    let endpoint = nobody();
+    let settings = Settings { access_log: Some(Box::new(writer)), ..Settings::default() };
+    let rig = Rig::start_with(settings, table(vec![route("a", &[endpoint])]));
+    assert!(is_reset(&mut rig.ask("a.example.com")));
+    drop(rig);
+    let mut line = String::new();
+    log.read_to_string(&mut line).unwrap();
+    let expected = format!("\"endpoint\":\"{endpoint}\",\"bytes_sent\":0,\"bytes_received\":0,");
+    assert!(line.contains(&expected) && line.contains("\"end\":\"connect_failed\""), "{line}");
 }
 
 /// An address that never answers: a listener whose queue is full drops what comes.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use underpass_relay::handover::{self, Offer};
-use underpass_relay::{Admin, AdminState, HealthChecks, RefusedSource, Relay, RelayError, Settings, Socket};
-use underpass_tables::RelayTable;
+use underpass_relay::{
+    Admin, AdminState, HealthChecks, LiveListener, RefusedSource, Relay, RelayError, Settings, Socket,
+};
+use underpass_tables::{RelayTable, Transport};
 
 use crate::args::{Proxy, TextOrJson};
 use crate::descriptors;
@@ -27,6 +30,8 @@ use crate::signals::Signals;
 
 /// How often a listener that could not be opened is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(3);
+/// How long cutting connections off may take.
+const CUT_TIME: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
     // An error means that somebody has chosen a provider already, and any will do.
@@ -65,13 +70,16 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
             },
         }
     }
+    let relay = running.relay.clone();
+    let mut drained = pin!(running.drain(successor.end()));
     tokio::select! {
-        ended = running.drain(successor.end()) => ended,
-        () = signals.next() => {
-            output::tell("underpass: ended by a second signal; connections were cut");
-            Ok(Ended::Forced)
-        }
+        ended = &mut drained => return ended,
+        () = signals.next() => relay.cut(),
     }
+    // Their lines are still written.
+    let _ = tokio::time::timeout(CUT_TIME, drained).await;
+    output::tell("underpass: ended by a second signal; connections were cut");
+    Ok(Ended::Forced)
 }
 
 /// The proxy at work.
@@ -158,8 +166,9 @@ impl Running {
                 format!("{}\n", json!({ "pid": pid, "admin": admin, "listeners": listeners }))
             }
             TextOrJson::Text => {
-                let listeners: String =
-                    live.listeners.iter().map(|listener| format!("  listener  {}\n", listener.address)).collect();
+                let kind = |transport| if transport == Transport::Datagram { " (UDP)" } else { "" };
+                let line = |it: &Arc<LiveListener>| format!("  listener  {}{}\n", it.address, kind(it.transport));
+                let listeners: String = live.listeners.iter().map(line).collect();
                 format!("underpass proxy is ready\n{listeners}  admin     http://{admin}\n  pid       {pid}\n")
             }
         };

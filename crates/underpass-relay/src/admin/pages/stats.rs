@@ -8,7 +8,7 @@ use super::process::Figures;
 use crate::admin::AdminState;
 use crate::live::Live;
 use crate::record::End;
-use crate::stats;
+use crate::stats::{self, family, label};
 
 /// Ends that say: we would not carry it. What failed behind us is not among them.
 const REFUSALS: [End; 12] = [
@@ -43,7 +43,7 @@ pub(super) fn text(state: &AdminState, live: &Live) -> String {
 }
 
 fn print_refusals(live: &Live, out: &mut String) -> fmt::Result {
-    writeln!(out, "# TYPE underpass_connections_refused_total counter")?;
+    family(out, "underpass_connections_refused_total", "counter", "Connections that were not to be carried.")?;
     for listener in &live.listeners {
         let refused: u64 = REFUSALS.iter().map(|end| listener.stats.count(*end)).sum();
         writeln!(out, "underpass_connections_refused_total{{listener=\"{}\"}} {refused}", listener.name)?;
@@ -53,25 +53,44 @@ fn print_refusals(live: &Live, out: &mut String) -> fmt::Result {
 
 fn print_own(state: &AdminState, live: &Live, out: &mut String) -> fmt::Result {
     let version = env!("CARGO_PKG_VERSION");
+    family(out, "underpass_build_info", "gauge", "Always 1; the version is in the label.")?;
+    writeln!(out, "underpass_build_info{{version=\"{version}\"}} 1")?;
     let stale = u8::from(state.refused.lock().is_some());
-    writeln!(out, "# TYPE underpass_build_info gauge\nunderpass_build_info{{version=\"{version}\"}} 1")?;
-    writeln!(out, "# TYPE underpass_table_generation gauge\nunderpass_table_generation {}", live.table.generation)?;
-    writeln!(out, "# TYPE underpass_table_rejects gauge\nunderpass_table_rejects {}", live.table.rejects.len())?;
-    writeln!(out, "# TYPE underpass_table_stale gauge\nunderpass_table_stale {stale}")?;
-    let lost = state.relay.log_lines_lost();
-    writeln!(out, "# TYPE underpass_access_log_lost_total counter\nunderpass_access_log_lost_total {lost}")?;
-    writeln!(out, "# TYPE underpass_connections gauge\nunderpass_connections {}", state.relay.connections())
+    let (table, relay) = (&live.table, &state.relay);
+    for (name, kind, help, value) in [
+        ("underpass_table_generation", "gauge", "Grows with every configuration in force.", table.generation),
+        (
+            "underpass_table_rejects",
+            "gauge",
+            "Entries of the configuration that were left out.",
+            table.rejects.len() as u64,
+        ),
+        ("underpass_table_stale", "gauge", "1 while the newest configuration is refused as a whole.", stale.into()),
+        ("underpass_access_log_lost_total", "counter", "Lines that nobody took in time.", relay.log_lines_lost()),
+        ("underpass_connections", "gauge", "Connections that are open, of all listeners.", relay.connections().into()),
+    ] {
+        family(out, name, kind, help)?;
+        writeln!(out, "{name} {value}")?;
+    }
+    Ok(())
 }
 
 fn print_process(state: &AdminState, out: &mut String) -> fmt::Result {
     let started = state.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    writeln!(out, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}")?;
-    let Some(figures) = Figures::read() else { return Ok(()) };
-    let Figures { cpu_seconds, resident_bytes, open_files, threads } = figures;
-    writeln!(out, "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total {cpu_seconds:.2}")?;
-    writeln!(out, "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {resident_bytes}")?;
-    writeln!(out, "# TYPE process_open_fds gauge\nprocess_open_fds {open_files}")?;
-    writeln!(out, "# TYPE process_threads gauge\nprocess_threads {threads}")
+    family(out, "process_start_time_seconds", "gauge", "When this process began, in seconds since 1970.")?;
+    writeln!(out, "process_start_time_seconds {started}")?;
+    let Some(Figures { cpu_seconds, resident_bytes, open_files, threads }) = Figures::read() else { return Ok(()) };
+    family(out, "process_cpu_seconds_total", "counter", "Time of the processors that this process has used.")?;
+    writeln!(out, "process_cpu_seconds_total {cpu_seconds:.2}")?;
+    for (name, help, value) in [
+        ("process_resident_memory_bytes", "Memory of this process.", resident_bytes),
+        ("process_open_fds", "Descriptors of this process.", open_files as u64),
+        ("process_threads", "Threads of this process.", threads),
+    ] {
+        family(out, name, "gauge", help)?;
+        writeln!(out, "{name} {value}")?;
+    }
+    Ok(())
 }
 
 fn print_text(state: &AdminState, live: &Live, out: &mut String) -> fmt::Result {
@@ -85,9 +104,7 @@ fn print_text(state: &AdminState, live: &Live, out: &mut String) -> fmt::Result 
         writeln!(out, "cluster.{name}.upstream_cx_tx_bytes_total: {}", stats.bytes_sent.load(Relaxed))?;
     }
     for listener in &live.listeners {
-        // A colon would end the name.
-        let address = listener.address.to_string().replace(':', "_");
-        let stats = &listener.stats;
+        let (address, stats) = (label(listener.address), &listener.stats);
         writeln!(out, "listener.{address}.downstream_cx_active: {}", stats.active.load(Relaxed))?;
         writeln!(out, "listener.{address}.downstream_cx_total: {}", stats.total.load(Relaxed))?;
         for end in End::ALL {

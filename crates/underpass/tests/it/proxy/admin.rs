@@ -13,13 +13,15 @@ fn the_promised_pages_and_metrics_are_there() {
     let _open = open(site.door(), "api.example.com", "api");
     assert_eq!(get(proxy.admin, "/ready").unwrap(), (200, "LIVE\n".into()));
     let (door, endpoint) = (site.door(), api.address);
+    // As Envoy writes it.
+    let label = door.to_string().replace(':', "_");
     assert_contains(
         &proxy.page("/stats/prometheus"),
         &[
             "envoy_cluster_upstream_cx_active{envoy_cluster_name=\"edge-api\"} 1\n",
             "envoy_cluster_upstream_cx_total{envoy_cluster_name=\"edge-api\"} 1\n",
-            &format!("envoy_listener_downstream_cx_active{{envoy_listener_address=\"{door}\"}} 1\n"),
-            &format!("envoy_listener_downstream_cx_total{{envoy_listener_address=\"{door}\"}} 1\n"),
+            &format!("envoy_listener_downstream_cx_active{{envoy_listener_address=\"{label}\"}} 1\n"),
+            &format!("envoy_listener_downstream_cx_total{{envoy_listener_address=\"{label}\"}} 1\n"),
             "underpass_table_generation 1\n",
         ],
     );

@@ -60,4 +60,5 @@ fn a_second_signal_ends_at_once() {
     let ended = proxy.process.wait();
     assert_eq!(ended.code, Some(130), "{ended}");
     assert_contains(&ended.stderr, &["ended by a second signal"]);
+    assert_contains(&ended.stdout, &["\"end\":\"drained\""]);
 }
