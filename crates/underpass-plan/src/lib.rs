@@ -13,7 +13,11 @@ mod preview;
 pub mod proxy_server;
 mod ready;
 mod render;
+pub mod tunnel_proxy;
 pub mod unbuilt;
 
-pub use plan::{Action, Cause, Event, Failure, Finalizer, NetworkRequest, Plan, Severity, Subject};
+pub use plan::{
+    Action, Cause, ClientEndpoints, ClientPort, ClientRequest, Event, Failure, Finalizer, NetworkRequest, Plan,
+    ServerRequest, Severity, Subject, TunnelRequest,
+};
 pub use preview::{PreviewError, preview};

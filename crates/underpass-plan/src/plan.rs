@@ -1,11 +1,13 @@
 //! The plan: everything that one pass of a reconcile will do, as plain data.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
+use underpass_resources::tunnel_proxy::TunnelProtocol;
 
 /// What one pass does to one object, in the order of the fields: the finalizer is stored before the first action runs, the status says
 /// what was observed (never what is hoped for), and a finalizer is taken away last.
@@ -52,7 +54,93 @@ pub enum Finalizer {
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     CreateNetwork(NetworkRequest),
-    RemoveNetwork { id: String, name: String },
+    RemoveNetwork {
+        id: String,
+        name: String,
+    },
+    /// Sees to the client proxy's image in the background; the object is looked at again when it is there or has failed.
+    EnsureImage {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        base: Option<String>,
+    },
+    StartClient(ClientRequest),
+    StartServer(ServerRequest),
+    PrepareTunnel(TunnelRequest),
+    DeleteTunnel {
+        number: u32,
+    },
+    RemoveContainer {
+        id: String,
+        name: String,
+    },
+    StopServer {
+        pid: u32,
+    },
+    /// The pair's secrets, logs and records.
+    RemovePairFolder,
+    WriteEndpoints(ClientEndpoints),
+    RemoveEndpoints {
+        namespace: String,
+        name: String,
+    },
+}
+
+/// The container of a client proxy. Which ports it listens on is the tunnels' own agreement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientRequest {
+    pub name: String,
+    pub image: String,
+    pub network_id: String,
+    pub network_name: String,
+    pub aliases: Vec<String>,
+}
+
+/// The process of a server proxy, and where it finds the client proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerRequest {
+    /// Each in the order in which they are tried.
+    pub control: Vec<SocketAddr>,
+    pub data: Vec<SocketAddr>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TunnelRequest {
+    pub number: u32,
+    pub name: String,
+    pub protocol: TunnelProtocol,
+    pub server_host: String,
+    pub server_port: u16,
+    pub client_port: ClientPort,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_connections: Option<u32>,
+}
+
+/// The port that containers connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ClientPort {
+    /// This one, or the tunnel cannot be.
+    Fixed(u16),
+    /// This one if it is free, else any.
+    Preferred(u16),
+}
+
+/// Where containers reach a tunnel, shown as the endpoints of a Service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientEndpoints {
+    pub namespace: String,
+    pub name: String,
+    pub service: String,
+    pub addresses: Vec<String>,
+    pub port: u16,
+    pub protocol: TunnelProtocol,
+    pub ipv6: bool,
+    pub owner_name: String,
+    pub owner_uid: String,
 }
 
 /// A network that a container engine shall make.
@@ -105,6 +193,11 @@ pub enum Cause {
     NoImage,
     BuildFailed,
     EngineRefused,
+    NetworkGone,
+    ClientProxyNotStarted,
+    ServerProxyNotStarted,
+    NotRemoved,
+    NotWritten,
 }
 
 impl Cause {
@@ -119,6 +212,11 @@ impl Cause {
             Self::NoImage => "NoImage",
             Self::BuildFailed => "BuildFailed",
             Self::EngineRefused => "EngineRefused",
+            Self::NetworkGone => "NetworkGone",
+            Self::ClientProxyNotStarted => "ClientProxyNotStarted",
+            Self::ServerProxyNotStarted => "ServerProxyNotStarted",
+            Self::NotRemoved => "NotRemoved",
+            Self::NotWritten => "NotWritten",
         }
     }
 }

@@ -1,11 +1,17 @@
 //! The plan for an object that no server has seen yet: what `underpass plan -f` shows.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
+use underpass_resources::container_network::NetworkState;
+use underpass_resources::{
+    ContainerNetwork, ContainerNetworkSpec, ContainerNetworkStatus, ContainerNetworkTunnelProxy,
+};
 
 use crate::container_network::{self, Engine};
 use crate::plan::Plan;
-use crate::unbuilt;
+use crate::{tunnel_proxy, unbuilt};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
@@ -23,6 +29,36 @@ pub fn preview(object: &Value, now: Timestamp) -> Result<Plan, PreviewError> {
         let engine = Engine::Available { network: None };
         return Ok(container_network::plan(&container_network::Observed { object, engine, failure: None, now }));
     }
+    if object["kind"] == "ContainerNetworkTunnelProxy" {
+        let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
+        return Ok(tunnel_proxy::plan(&on_a_running_network(object, now)));
+    }
     let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
     Ok(unbuilt::plan(&unbuilt::Observed { object, now }))
+}
+
+/// The first step that is the object's own: its network is there, and so is the image.
+fn on_a_running_network(object: ContainerNetworkTunnelProxy, now: Timestamp) -> tunnel_proxy::Observed {
+    let name = object.spec.container_network_name.to_string();
+    let mut network = ContainerNetwork::new(&name, ContainerNetworkSpec::default());
+    network.status = Some(ContainerNetworkStatus {
+        state: Some(NetworkState::Running),
+        id: Some(format!("<id of {name}>")),
+        network_name: Some(name),
+        ..ContainerNetworkStatus::default()
+    });
+    tunnel_proxy::Observed {
+        object,
+        network: Some(network),
+        engine: tunnel_proxy::Engine::Available { containers: Vec::new() },
+        image: tunnel_proxy::Image::Ready { reference: "<the client proxy's image>".to_owned() },
+        folder: None,
+        pair: tunnel_proxy::Pair::NotAsked,
+        refusals: BTreeMap::new(),
+        services: Vec::new(),
+        slices: Vec::new(),
+        own_slices: Vec::new(),
+        failure: None,
+        now,
+    }
 }

@@ -1,10 +1,13 @@
 //! A plan as text for people: what `underpass plan` prints and what the tests compare.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use crate::plan::{Action, Finalizer, Plan, Subject};
+use underpass_resources::tunnel_proxy::TunnelProtocol;
+
+use crate::plan::{Action, ClientEndpoints, ClientPort, Finalizer, Plan, Subject, TunnelRequest};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,8 +58,50 @@ impl fmt::Display for Action {
                 write!(f, "create the network {} ({family}, {owner})", request.name)
             }
             Self::RemoveNetwork { id, name } => write!(f, "remove the network {name} ({id})"),
+            Self::EnsureImage { base: None } => write!(f, "see that the engine has the client proxy's image"),
+            Self::EnsureImage { base: Some(base) } => write!(f, "build the client proxy's image on {base}"),
+            Self::StartClient(request) => {
+                let aliases =
+                    if request.aliases.is_empty() { "no alias".to_owned() } else { request.aliases.join(", ") };
+                write!(f, "start the client proxy {} on the network {} ({aliases})", request.name, request.network_name)
+            }
+            Self::StartServer(request) => {
+                let either =
+                    |places: &[SocketAddr]| places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+                write!(
+                    f,
+                    "start the server proxy (control {}, data {})",
+                    either(&request.control),
+                    either(&request.data)
+                )
+            }
+            Self::PrepareTunnel(request) => write_tunnel(f, request),
+            Self::DeleteTunnel { number } => write!(f, "delete the tunnel number {number}"),
+            Self::RemoveContainer { id, name } => write!(f, "remove the container {name} ({id})"),
+            Self::StopServer { pid } => write!(f, "stop the server proxy (process {pid})"),
+            Self::RemovePairFolder => write!(f, "remove the pair's secrets, logs and records"),
+            Self::WriteEndpoints(endpoints) => {
+                let ClientEndpoints { namespace, name, service, addresses, port, .. } = endpoints;
+                let addresses = addresses.join(", ");
+                write!(f, "show {addresses} port {port} as endpoints of {namespace}/{service} (EndpointSlice {name})")
+            }
+            Self::RemoveEndpoints { namespace, name } => write!(f, "remove the EndpointSlice {namespace}/{name}"),
         }
     }
+}
+
+fn write_tunnel(f: &mut fmt::Formatter<'_>, request: &TunnelRequest) -> fmt::Result {
+    let TunnelRequest { number, name, server_host, server_port, .. } = request;
+    let protocol = match request.protocol {
+        TunnelProtocol::Tcp => "TCP",
+        TunnelProtocol::Udp => "UDP",
+    };
+    let port = match request.client_port {
+        ClientPort::Fixed(port) => format!("port {port}"),
+        ClientPort::Preferred(port) => format!("port {port} if it is free"),
+    };
+    let limit = request.max_connections.map(|max| format!(", at most {max} connections")).unwrap_or_default();
+    write!(f, "prepare the tunnel {name} (number {number}, {protocol}, {port}) to {server_host}:{server_port}{limit}")
 }
 
 /// One line per field; conditions as `Ready=False Reason: message`, without their times, which say nothing about the plan.
@@ -76,6 +121,10 @@ fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+            format!("[{}]", fields.join(" "))
+        }
         other => other.to_string(),
     }
 }

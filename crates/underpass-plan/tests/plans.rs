@@ -5,7 +5,7 @@
 
 mod snapshots;
 
-use underpass_plan::{Plan, container_network, unbuilt};
+use underpass_plan::{Plan, container_network, tunnel_proxy, unbuilt};
 
 #[test]
 fn every_case_gives_its_plan() {
@@ -16,6 +16,10 @@ fn plan(name: &str, input: &str) -> Plan {
     if name.starts_with("container-network") {
         let observed = serde_saphyr::from_str(input).unwrap_or_else(|error| panic!("{name}: {error}"));
         return container_network::plan(&observed);
+    }
+    if name.starts_with("tunnel-proxy") {
+        let observed = serde_saphyr::from_str(input).unwrap_or_else(|error| panic!("{name}: {error}"));
+        return tunnel_proxy::plan(&observed);
     }
     let observed = serde_saphyr::from_str(input).unwrap_or_else(|error| panic!("{name}: {error}"));
     unbuilt::plan(&observed)

@@ -262,6 +262,10 @@ pub struct ContainerNetworkTunnelProxyStatus {
     /// How often the pair was started again (restartPolicy Always).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_count: Option<i32>,
+
+    /// Before this moment a pair that died is not started again (restartPolicy Always).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_restart_timestamp: Option<MicroTime>,
 }
 
 /// Where the pair is in its life.

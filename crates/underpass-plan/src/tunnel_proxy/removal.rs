@@ -1,0 +1,32 @@
+//! Taking a pair away: endpoints, tunnels, container, process, files, in this order.
+
+use super::endpoints;
+use super::observed::{Observed, Pair};
+use crate::plan::Action;
+
+/// All that is left of the pair, as the steps that take it away. Empty when nothing is left that can be seen.
+pub(super) fn actions(observed: &Observed) -> Vec<Action> {
+    let mut actions = endpoints::removal(observed);
+    let alive = observed.started_server().filter(|server| server.ended.is_none());
+    if let (Pair::Answered { tunnels, .. }, Some(_)) = (&observed.pair, alive) {
+        actions.extend(tunnels.iter().map(|tunnel| Action::DeleteTunnel { number: tunnel.number }));
+    }
+    actions.extend(containers(observed));
+    actions.extend(alive.map(|server| Action::StopServer { pid: server.pid }));
+    actions.extend(observed.folder.as_ref().map(|_| Action::RemovePairFolder));
+    actions
+}
+
+/// Containers that carry this object's uid but are not its client proxy: an earlier process ended before it could write them down.
+pub(super) fn strays(observed: &Observed) -> Vec<Action> {
+    let known = observed.started_client().map(|client| client.container_id.as_str());
+    let strays = observed.containers().iter().filter(|container| Some(container.id.as_str()) != known);
+    strays.map(|container| Action::RemoveContainer { id: container.id.clone(), name: container.name.clone() }).collect()
+}
+
+fn containers(observed: &Observed) -> impl Iterator<Item = Action> {
+    observed
+        .containers()
+        .iter()
+        .map(|container| Action::RemoveContainer { id: container.id.clone(), name: container.name.clone() })
+}

@@ -1,0 +1,81 @@
+//! How often a pair was started again, and when it may be next.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+
+use super::observed::Observed;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A pair that ran this long did not die of its start: it gets the first pause again.
+const LIVED_WELL: Duration = Duration::from_secs(60);
+
+/// What the status remembers, so that a death is counted once however often it is looked at, and also by the next process.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Restarts {
+    pub(super) count: Option<i32>,
+    /// Set by a death, taken away by the next start.
+    pub(super) not_before: Option<MicroTime>,
+}
+
+impl Restarts {
+    pub(super) fn stored(observed: &Observed) -> Self {
+        let status = observed.object.status.as_ref();
+        Self {
+            count: status.and_then(|status| status.restart_count),
+            not_before: status.and_then(|status| status.next_restart_timestamp.clone()),
+        }
+    }
+
+    pub(super) fn after_death(observed: &Observed) -> Self {
+        let stored = Self::stored(observed);
+        if stored.not_before.is_some() {
+            return stored;
+        }
+        let count = stored.count.unwrap_or_default().saturating_add(1);
+        let pause = pause_after(count, lived(observed));
+        let not_before = observed.now.saturating_add(pause).unwrap_or(Timestamp::MAX);
+        Self { count: Some(count), not_before: Some(MicroTime(not_before)) }
+    }
+
+    /// The pair is started, or runs.
+    pub(super) fn resumed(self) -> Self {
+        Self { not_before: None, ..self }
+    }
+
+    /// How long to wait still.
+    pub(super) fn pause(&self, now: Timestamp) -> Option<Duration> {
+        let left = self.not_before.as_ref()?.0.duration_since(now);
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+}
+
+/// How long the pair has lived since its second half was started.
+pub(super) fn lived(observed: &Observed) -> Duration {
+    let started = observed.started_server().map(|server| server.started_at);
+    let lived = started.map(|started| observed.now.duration_since(started));
+    lived.and_then(|lived| Duration::try_from(lived).ok()).unwrap_or_default()
+}
+
+fn pause_after(count: i32, lived: Duration) -> Duration {
+    if lived >= LIVED_WELL {
+        return FIRST_PAUSE;
+    }
+    let doublings = u32::try_from(count - 1).unwrap_or_default().min(16);
+    FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_until_a_pair_lives_well() {
+        let pauses: Vec<u64> = (1..=8).map(|count| pause_after(count, Duration::ZERO).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(pause_after(30, LIVED_WELL), FIRST_PAUSE);
+    }
+}
