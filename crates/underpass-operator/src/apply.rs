@@ -3,7 +3,6 @@
 //! Every write to the API is a server-side apply by the same field manager, bound to the uid that was observed: a plan for an object
 //! that was deleted and made again meets a conflict instead of the new object, and applying to a name that is gone creates nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -15,10 +14,10 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 use underpass_plan::{Action, Event, Finalizer, Plan, Severity, Subject};
 
+use crate::act::{ActionError, Outside};
 use crate::answer::Answer;
 use crate::kinds;
 use crate::metrics::{Metrics, WriteTarget};
-use underpass_engines::{ContainerEngine, EngineError};
 
 /// Who owns the fields that we write.
 pub const FIELD_MANAGER: &str = "underpass";
@@ -28,7 +27,7 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Applier {
     client: Client,
-    engine: Arc<dyn ContainerEngine>,
+    outside: Outside,
     recorder: Recorder,
     metrics: Metrics,
 }
@@ -54,7 +53,7 @@ pub enum ApplyError {
     #[error("the kind {0} is not one of ours")]
     UnknownKind(String),
     #[error("an action failed")]
-    Action(#[source] EngineError),
+    Action(#[source] ActionError),
 }
 
 impl ApplyError {
@@ -69,9 +68,9 @@ impl ApplyError {
 }
 
 impl Applier {
-    pub fn new(client: Client, engine: Arc<dyn ContainerEngine>, metrics: Metrics) -> Self {
+    pub fn new(client: Client, outside: Outside, metrics: Metrics) -> Self {
         let reporter = Reporter { controller: "underpass.dev/controllers".to_owned(), instance: None };
-        Self { recorder: Recorder::new(client.clone(), reporter), client, engine, metrics }
+        Self { recorder: Recorder::new(client.clone(), reporter), client, outside, metrics }
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -154,10 +153,7 @@ impl Applier {
     }
 
     async fn act(&self, subject: &Subject, action: &Action) -> Result<(), ApplyError> {
-        let outcome = match action {
-            Action::CreateNetwork(request) => self.engine.create_network(request).await,
-            Action::RemoveNetwork { id, .. } => self.engine.remove_network(id).await,
-        };
+        let outcome = self.outside.act(&self.client, subject, action).await;
         self.metrics.wrote(WriteTarget::Engine, &outcome);
         info!(%subject, %action, succeeded = outcome.is_ok(), "acted");
         outcome.map_err(ApplyError::Action)

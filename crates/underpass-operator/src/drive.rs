@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info_span, warn};
-use underpass_plan::Failure;
+use underpass_plan::{Action, Failure};
 
 use crate::apply::{Applied, Applier, ApplyError};
 use crate::backoff::Backoff;
@@ -90,6 +90,8 @@ struct Memory {
     /// Passes in a row that did not settle.
     troubles: u32,
     failure: Option<Failure>,
+    /// What was done since the last pass that settled.
+    acted: Vec<Vec<Action>>,
 }
 
 #[derive(Debug)]
@@ -97,7 +99,7 @@ enum Pass {
     /// The object is as planned; look again after this time, or after the period.
     Settled(Option<Duration>),
     /// Something was done outside of the API: look at once what became of it.
-    Acted,
+    Acted(Vec<Action>),
     Gone,
 }
 
@@ -126,11 +128,16 @@ impl Memory {
                 }
                 wait.unwrap_or_else(|| pace.period.mul_f64(rand::random_range(0.9..=1.1)))
             }
-            Ok(Pass::Acted) => {
+            Ok(Pass::Acted(actions)) => {
                 self.failure = None;
-                self.troubles += 1;
-                // The first look comes at once. More mean that the action has no visible effect: no reason to repeat it fast.
-                if self.troubles == 1 { Duration::ZERO } else { pace.backoff.wait(self.troubles) }
+                // A step that was done already has had no visible effect, or leads in a circle: no reason to repeat it fast.
+                if self.acted.contains(actions) {
+                    self.troubles += 1;
+                    pace.backoff.wait(self.troubles)
+                } else {
+                    self.acted.push(actions.clone());
+                    Duration::ZERO
+                }
             }
             Err(error) => {
                 self.troubles += 1;
@@ -181,7 +188,7 @@ async fn pass<R: Reconcile>(
     Ok(match applier.apply(&plan).await? {
         Applied::Gone => Pass::Gone,
         Applied::Done if plan.actions.is_empty() => Pass::Settled(plan.look_again_after),
-        Applied::Done => Pass::Acted,
+        Applied::Done => Pass::Acted(plan.actions),
     })
 }
 
@@ -196,7 +203,7 @@ fn report(result: &Result<Pass, PassError>) {
 fn label(result: &Result<Pass, PassError>) -> PassResult {
     match result {
         Ok(Pass::Settled(_)) => PassResult::Settled,
-        Ok(Pass::Acted) => PassResult::Acted,
+        Ok(Pass::Acted(_)) => PassResult::Acted,
         Ok(Pass::Gone) => PassResult::Gone,
         Err(PassError::Apply(error)) if error.is_conflict() => PassResult::Conflict,
         Err(_) => PassResult::Failed,

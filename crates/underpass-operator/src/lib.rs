@@ -6,27 +6,38 @@
 //!
 //! [`run`] starts the loops of all kinds in the one process that [`leadership`] chooses. [`teardown`] is the way out: our objects, deleted in dependency order.
 
+mod act;
 mod answer;
 mod apply;
 mod backoff;
 mod drive;
+mod images;
+mod interests;
 pub mod kinds;
 pub mod leadership;
 mod metrics;
 mod observe;
+mod pairs;
 mod reach;
 mod reconcile;
 mod run;
+mod sweep;
 mod teardown;
 mod triggers;
+pub mod watchdog;
 
+pub use act::{ActionError, Outside};
 pub use answer::Answer;
 pub use apply::{Applied, Applier, ApplyError, FIELD_MANAGER};
 pub use backoff::Backoff;
 pub use drive::{Pace, drive};
+pub use images::Images;
+pub use interests::{Interest, Interests};
 pub use metrics::Metrics;
-pub use observe::{ContainerNetworks, Unbuilt};
-pub use reach::{Unreachable, check, explain};
+pub use observe::{ContainerNetworks, TunnelProxies, Unbuilt};
+pub use pairs::{PairError, Pairs, Process, start_of};
+pub use reach::{Unreachable, check, explain, identity};
 pub use reconcile::{Key, ObserveError, Reconcile};
 pub use run::{RunError, Settings, run};
+pub use sweep::Sweep;
 pub use teardown::{FinalizerHeld, Held, Left, Progress, TeardownError, teardown};

@@ -1,7 +1,8 @@
 //! Whether an API server can be worked with, and if not, in one sentence what to do.
 
-use kube::Client;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
+use kube::{Api, Client};
 use underpass_resources::KINDS;
 
 use crate::answer::Answer;
@@ -42,6 +43,14 @@ pub async fn check(client: &Client) -> Result<(), Unreachable> {
         }
     }
     if missing.is_empty() { Ok(()) } else { Err(Unreachable::MissingKinds(missing.join(", "))) }
+}
+
+/// What tells this server from every other, for as long as its objects live: the uid of a namespace that cannot be deleted.
+pub async fn identity(client: &Client) -> Result<String, Unreachable> {
+    const NAMESPACE: &str = "kube-system";
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = namespaces.get(NAMESPACE).await.map_err(|error| explain(error, "namespaces"))?;
+    Ok(namespace.metadata.uid.unwrap_or_default())
 }
 
 /// What a failed request says about the server; `what` was asked for.

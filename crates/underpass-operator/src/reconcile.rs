@@ -5,7 +5,10 @@ use std::fmt;
 use async_trait::async_trait;
 use underpass_plan::{Failure, Plan};
 
+use underpass_engines::EngineError;
+
 use crate::answer::Answer;
+use crate::pairs::PairError;
 
 /// Where to look. Never data: whoever gets a key reads the object again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,12 +48,14 @@ pub enum ObserveError {
         #[source]
         source: serde_json::Error,
     },
-    #[error("cannot ask the container engine for the network {network}")]
+    #[error("cannot ask the container engine for {what}")]
     Engine {
-        network: String,
+        what: String,
         #[source]
-        source: underpass_engines::EngineError,
+        source: EngineError,
     },
+    #[error("cannot look at the pair of proxies")]
+    Pair(#[source] PairError),
 }
 
 impl Key {

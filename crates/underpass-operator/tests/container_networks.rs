@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use http::StatusCode;
 use serde_json::{Value, json};
-use support::{Diary, FakeApi, MemoryEngine, pace, until};
+use support::{Diary, FakeApi, MemoryEngine, outside, pace, until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use underpass_engines::EngineError;
 use underpass_operator::{Applier, ContainerNetworks, Key, Metrics, drive};
@@ -33,8 +33,8 @@ impl Rig {
         let (api, engine) = (FakeApi::new(diary.clone()), MemoryEngine::new(diary.clone()));
         let (keys, triggers) = unbounded();
         let stop = CancellationToken::new();
-        let reconciler = Arc::new(ContainerNetworks::new(api.client(), Arc::new(engine.clone())));
-        let applier = Arc::new(Applier::new(api.client(), Arc::new(engine.clone()), Metrics::default()));
+        let reconciler = Arc::new(ContainerNetworks::new(api.client(), Arc::new(engine.clone()), Arc::default()));
+        let applier = Arc::new(Applier::new(api.client(), outside(Arc::new(engine.clone())), Metrics::default()));
         tokio::spawn(drive(reconciler, triggers, applier, pace(), stop.clone()));
         Self { api, engine, diary, keys, _stop: stop.drop_guard() }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt};
-use support::{Diary, FakeApi, MemoryEngine, pace, until};
+use support::{Diary, FakeApi, MemoryEngine, outside, pace, until};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use underpass_engines::EngineError;
@@ -57,7 +57,7 @@ impl Reconcile for Probe {
             Behaviour::Settle => Ok(Some(())),
             Behaviour::Panic => panic!("on purpose"),
             Behaviour::Fail => {
-                Err(ObserveError::Engine { network: "n".into(), source: EngineError::Refused("on purpose".into()) })
+                Err(ObserveError::Engine { what: "it".into(), source: EngineError::Refused("on purpose".into()) })
             }
         }
     }
@@ -83,7 +83,7 @@ fn start(
     let probe = Arc::new(Probe { behaviour, ..Probe::default() });
     let diary = Diary::default();
     let engine = Arc::new(MemoryEngine::new(diary.clone()));
-    let applier = Arc::new(Applier::new(FakeApi::new(diary).client(), engine, Metrics::default()));
+    let applier = Arc::new(Applier::new(FakeApi::new(diary).client(), outside(engine), Metrics::default()));
     let stop = CancellationToken::new();
     let triggers = stream::iter(keys).chain(stream::pending());
     let running = tokio::spawn(drive(Arc::clone(&probe), triggers, applier, pace, stop.clone()));

@@ -22,7 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("underpass-tunnel", &["underpass-protocols", "underpass-relay", "underpass-tables"]),
     ("underpass-apiserver", &["underpass-builtins", "underpass-merge", "underpass-schema", "underpass-store"]),
     ("underpass-engines", &["underpass-plan"]),
-    ("underpass-operator", &["underpass-engines", "underpass-plan", "underpass-resources"]),
+    ("underpass-operator", &["underpass-engines", "underpass-plan", "underpass-resources", "underpass-tunnel"]),
     (
         "underpass",
         &[

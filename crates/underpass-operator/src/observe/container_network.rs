@@ -5,23 +5,25 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
+use underpass_engines::{ContainerEngine, EngineError};
 use underpass_plan::container_network::{self, Engine, Observed};
 use underpass_plan::{Failure, Plan};
 use underpass_resources::ContainerNetwork;
 
+use crate::interests::{Interest, Interests};
 use crate::reconcile::{Key, ObserveError, Reconcile};
-use underpass_engines::{ContainerEngine, EngineError};
 
 const KIND: &str = "ContainerNetwork";
 
 pub struct ContainerNetworks {
     objects: Api<ContainerNetwork>,
     engine: Arc<dyn ContainerEngine>,
+    interests: Arc<Interests>,
 }
 
 impl ContainerNetworks {
-    pub fn new(client: Client, engine: Arc<dyn ContainerEngine>) -> Self {
-        Self { objects: Api::all(client), engine }
+    pub fn new(client: Client, engine: Arc<dyn ContainerEngine>, interests: Arc<Interests>) -> Self {
+        Self { objects: Api::all(client), engine, interests }
     }
 
     async fn engine_view(&self, network: String) -> Result<Engine, ObserveError> {
@@ -32,7 +34,7 @@ impl ContainerNetworks {
         match found.await {
             Ok(network) => Ok(Engine::Available { network }),
             Err(EngineError::Unavailable(why)) => Ok(Engine::Unavailable { why }),
-            Err(source) => Err(ObserveError::Engine { network, source }),
+            Err(source) => Err(ObserveError::Engine { what: format!("the network {network}"), source }),
         }
     }
 }
@@ -51,8 +53,13 @@ impl Reconcile for ContainerNetworks {
             key: key.clone(),
             source: source.into(),
         })?;
-        let Some(object) = object else { return Ok(None) };
-        let engine = self.engine_view(container_network::network_name(&object)).await?;
+        let Some(object) = object else {
+            self.interests.forget(key);
+            return Ok(None);
+        };
+        let name = container_network::network_name(&object);
+        self.interests.set(key, [Interest::EngineNetwork(name.clone())]);
+        let engine = self.engine_view(name).await?;
         Ok(Some(Observed { object, engine, failure: failure.cloned(), now: Timestamp::now() }))
     }
 

@@ -11,11 +11,13 @@ pub(crate) use api::FakeApi;
 pub(crate) use engine::MemoryEngine;
 pub(crate) use lease::LeaseApi;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use underpass_engines::{ContainerEngine, TunnelImages};
 use underpass_operator::leadership::{Seat, TERM};
-use underpass_operator::{Backoff, Pace};
+use underpass_operator::{Backoff, Images, Outside, Pace, Pairs};
 
 /// What was written where, in order.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +48,17 @@ pub(crate) fn pace() -> Pace {
 
 pub(crate) fn seat(candidate: &str) -> Seat {
     Seat { namespace: "kube-system".into(), name: "controllers".into(), candidate: candidate.into(), term: TERM }
+}
+
+/// What actions reach: this engine, and no pair of proxies.
+pub(crate) fn outside(engine: Arc<dyn ContainerEngine>) -> Outside {
+    let (wake, _) = futures::channel::mpsc::unbounded();
+    let (backoff, nowhere) = (pace().backoff, PathBuf::from("/nowhere"));
+    Outside {
+        images: Images::new(Arc::clone(&engine), TunnelImages::default(), backoff, wake.clone()),
+        pairs: Pairs::new(Arc::clone(&engine), "test".to_owned(), nowhere.clone(), nowhere, backoff, wake),
+        engine,
+    }
 }
 
 /// Lets everything that can happen happen, until `done`; fails when it never does.

@@ -1,0 +1,103 @@
+//! What plans do outside of their own object: to the engine, to pairs of proxies, to EndpointSlices.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
+use underpass_engines::{ContainerEngine, EngineError};
+use underpass_plan::tunnel_proxy::manifest;
+use underpass_plan::{Action, Cause, ClientEndpoints, Subject};
+
+use crate::answer::Answer;
+use crate::apply::FIELD_MANAGER;
+use crate::images::Images;
+use crate::pairs::{PairError, Pairs};
+use crate::reconcile::Key;
+
+/// All that actions reach.
+#[derive(Clone)]
+pub struct Outside {
+    pub engine: Arc<dyn ContainerEngine>,
+    pub images: Arc<Images>,
+    pub pairs: Arc<Pairs>,
+}
+
+/// The text reaches the object's status.
+#[derive(Debug, thiserror::Error)]
+pub enum ActionError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("the container {name} cannot be removed: {source}")]
+    Remove { name: String, source: EngineError },
+    #[error(transparent)]
+    Pair(#[from] PairError),
+    #[error("the EndpointSlice {place} cannot be written: {source}")]
+    Endpoints { place: String, source: Answer },
+}
+
+impl ActionError {
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Engine(error) => error.cause(),
+            Self::Remove { source: EngineError::Unavailable(_), .. } => Cause::NoContainerEngine,
+            Self::Remove { .. } => Cause::NotRemoved,
+            Self::Pair(error) => error.cause(),
+            Self::Endpoints { .. } => Cause::NotWritten,
+        }
+    }
+}
+
+impl Outside {
+    pub(crate) async fn act(&self, client: &Client, subject: &Subject, action: &Action) -> Result<(), ActionError> {
+        let uid = &subject.uid;
+        match action {
+            Action::CreateNetwork(request) => self.engine.create_network(request).await?,
+            Action::RemoveNetwork { id, .. } => self.engine.remove_network(id).await?,
+            Action::EnsureImage { base } => self.images.ensure(base.as_deref(), &key(subject)),
+            Action::StartClient(request) => {
+                let started = self.pairs.start_client(subject, request).await;
+                if let Err(PairError::ImageGone(image)) = &started {
+                    self.images.forget(image);
+                }
+                started?;
+            }
+            Action::StartServer(request) => self.pairs.start_server(subject, request).await?,
+            Action::PrepareTunnel(request) => self.pairs.prepare(uid, request).await,
+            Action::DeleteTunnel { number } => self.pairs.delete(uid, *number).await,
+            Action::RemoveContainer { id, name } => {
+                let removed = self.engine.remove_container(id).await;
+                removed.map_err(|source| ActionError::Remove { name: name.clone(), source })?;
+            }
+            Action::StopServer { pid } => self.pairs.stop_server(uid, *pid).await?,
+            Action::RemovePairFolder => self.pairs.remove_folder(uid)?,
+            Action::WriteEndpoints(endpoints) => write(client, endpoints).await?,
+            Action::RemoveEndpoints { namespace, name } => remove(client, namespace, name).await?,
+        }
+        Ok(())
+    }
+}
+
+async fn write(client: &Client, endpoints: &ClientEndpoints) -> Result<(), ActionError> {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &endpoints.namespace);
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let written = slices.patch(&endpoints.name, &params, &Patch::Apply(manifest(endpoints))).await;
+    written.map(drop).map_err(|source| failed(&endpoints.namespace, &endpoints.name, source))
+}
+
+async fn remove(client: &Client, namespace: &str, name: &str) -> Result<(), ActionError> {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
+    match slices.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(source) => Err(failed(namespace, name, source)),
+    }
+}
+
+fn failed(namespace: &str, name: &str, source: kube::Error) -> ActionError {
+    ActionError::Endpoints { place: format!("{namespace}/{name}"), source: source.into() }
+}
+
+fn key(subject: &Subject) -> Key {
+    Key { namespace: subject.namespace.clone(), name: subject.name.clone() }
+}

@@ -1,0 +1,168 @@
+//! A ContainerNetworkTunnelProxy, its network, its pair, and the Services that its tunnels lead to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use underpass_engines::{Container as Seen, ContainerState, EngineError, Port, labels};
+use underpass_plan::tunnel_proxy::{self, CONTROL_PORT, Container, DATA_PORT, Engine, Observed, Pair};
+use underpass_plan::{Failure, Plan};
+use underpass_resources::tunnel_proxy::{ServerReference, Tunnel};
+use underpass_resources::{ContainerNetwork, ContainerNetworkTunnelProxy};
+
+use crate::act::Outside;
+use crate::interests::{Interest, Interests};
+use crate::reconcile::{Key, ObserveError, Reconcile};
+
+const KIND: &str = "ContainerNetworkTunnelProxy";
+/// Lines of a dead container that reach the status.
+const LAST_LINES: usize = 3;
+
+pub struct TunnelProxies {
+    client: Client,
+    outside: Outside,
+    interests: Arc<Interests>,
+}
+
+impl TunnelProxies {
+    pub fn new(client: Client, outside: Outside, interests: Arc<Interests>) -> Self {
+        Self { client, outside, interests }
+    }
+
+    async fn engine_view(&self, uid: &str) -> Result<Engine, ObserveError> {
+        let seen = match self.outside.engine.list_containers(&[(labels::UID, uid)]).await {
+            Ok(seen) => seen,
+            Err(EngineError::Unavailable(why)) => return Ok(Engine::Unavailable { why }),
+            Err(source) => return Err(ObserveError::Engine { what: format!("the containers of {uid}"), source }),
+        };
+        let mut containers = Vec::new();
+        for container in &seen {
+            containers.push(self.describe(container).await);
+        }
+        Ok(Engine::Available { containers })
+    }
+
+    async fn describe(&self, seen: &Seen) -> Container {
+        let running = matches!(seen.state, ContainerState::Running | ContainerState::Changing | ContainerState::Paused);
+        let port = |number| seen.published_at(Port::tcp(number)).map(|address| address.port());
+        Container {
+            id: seen.id.clone(),
+            name: seen.name.clone(),
+            running,
+            exit_code: seen.exit_code,
+            last_words: if running { None } else { self.last_words(seen).await },
+            control_port: port(CONTROL_PORT),
+            data_port: port(DATA_PORT),
+            addresses: seen.networks.values().flat_map(|network| network.addresses.clone()).collect(),
+        }
+    }
+
+    async fn last_words(&self, seen: &Seen) -> Option<String> {
+        if seen.error.is_some() {
+            return seen.error.clone();
+        }
+        let logs = self.outside.engine.container_logs(&seen.id, LAST_LINES).await.ok()?;
+        let last = logs.lines().rev().find(|line| !line.trim().is_empty())?;
+        Some(last.trim().to_owned())
+    }
+
+    async fn services(&self, wanted: &BTreeSet<(String, String)>) -> kube::Result<(Vec<Service>, Vec<EndpointSlice>)> {
+        let (mut services, mut slices) = (Vec::new(), Vec::new());
+        for (namespace, name) in wanted {
+            services.extend(Api::namespaced(self.client.clone(), namespace).get_opt(name).await?);
+            let params = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
+            slices.extend(Api::namespaced(self.client.clone(), namespace).list(&params).await?.items);
+        }
+        Ok((services, slices))
+    }
+
+    async fn own_slices(&self, uid: &str) -> kube::Result<Vec<EndpointSlice>> {
+        let params = ListParams::default().labels(&format!("{}={uid}", tunnel_proxy::OWNER_LABEL));
+        Ok(Api::all(self.client.clone()).list(&params).await?.items)
+    }
+
+    async fn pair(&self, uid: &str, folder: Option<&tunnel_proxy::Folder>) -> Pair {
+        let server = folder.and_then(|folder| folder.server.as_ref()).filter(|server| server.ended.is_none());
+        match server {
+            Some(server) => self.outside.pairs.ask(uid, server.control_port).await,
+            None => Pair::NotAsked,
+        }
+    }
+}
+
+#[async_trait]
+impl Reconcile for TunnelProxies {
+    type Observed = Observed;
+
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    async fn observe(&self, key: &Key, failure: Option<&Failure>) -> Result<Option<Observed>, ObserveError> {
+        let unreadable =
+            |source: kube::Error| ObserveError::Object { kind: KIND, key: key.clone(), source: source.into() };
+        let objects: Api<ContainerNetworkTunnelProxy> = Api::all(self.client.clone());
+        let Some(object) = objects.get_opt(&key.name).await.map_err(unreadable)? else {
+            self.interests.forget(key);
+            return Ok(None);
+        };
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        let folder = self.outside.pairs.look(&uid, key).map_err(ObserveError::Pair)?;
+        let services = services_of(&object);
+        self.interests.set(key, interests(&object, folder.as_ref(), &services));
+        let networks: Api<ContainerNetwork> = Api::all(self.client.clone());
+        let (network, engine, pair, services, own_slices) = tokio::join!(
+            networks.get_opt(&object.spec.container_network_name),
+            self.engine_view(&uid),
+            self.pair(&uid, folder.as_ref()),
+            self.services(&services),
+            self.own_slices(&uid),
+        );
+        let (services, slices) = services.map_err(unreadable)?;
+        let now = Timestamp::now();
+        Ok(Some(Observed {
+            image: self.outside.images.state(object.spec.base_image.as_deref(), now),
+            network: network.map_err(unreadable)?,
+            engine: engine?,
+            refusals: self.outside.pairs.refusals(&uid),
+            own_slices: own_slices.map_err(unreadable)?,
+            object,
+            folder,
+            pair,
+            services,
+            slices,
+            failure: failure.cloned(),
+            now,
+        }))
+    }
+
+    fn plan(observed: &Observed) -> Plan {
+        tunnel_proxy::plan(observed)
+    }
+}
+
+fn services_of(object: &ContainerNetworkTunnelProxy) -> BTreeSet<(String, String)> {
+    let servers = object.spec.tunnels.iter().filter_map(Tunnel::server);
+    let service = |server| match server {
+        ServerReference::Service { namespace, name, .. } => Some((namespace.to_owned(), name.to_owned())),
+        ServerReference::Address { .. } => None,
+    };
+    servers.filter_map(service).collect()
+}
+
+fn interests(
+    object: &ContainerNetworkTunnelProxy,
+    folder: Option<&tunnel_proxy::Folder>,
+    services: &BTreeSet<(String, String)>,
+) -> Vec<Interest> {
+    let network = Interest::ContainerNetwork(object.spec.container_network_name.to_string());
+    let client = folder.and_then(|folder| folder.client.as_ref());
+    let container = client.map(|client| Interest::Container(client.container_id.clone()));
+    let services = services.iter().map(|(namespace, name)| Interest::Service(namespace.clone(), name.clone()));
+    services.chain([network]).chain(container).collect()
+}
