@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Run the controllers alone, against the API server of a kubeconfig, until Ctrl-C; the objects stay
     #[command(after_help = CONTROLLERS_EXAMPLES)]
     Controllers(Controllers),
+    /// Delete all objects of a running instance in order, and end it
+    #[command(after_help = DOWN_EXAMPLES)]
+    Down(Down),
     /// Run the native proxy for the ProxyServer in a file, until Ctrl-C; needs no cluster
     #[command(after_help = PROXY_EXAMPLES)]
     Proxy(Proxy),
@@ -81,6 +84,9 @@ pub(crate) enum Command {
     /// Print the CustomResourceDefinitions of our kinds
     #[command(after_help = "Example:\n  underpass crds | kubectl apply --server-side -f -")]
     Crds(Crds),
+    /// Wait for the end of the controllers, and clean up when they were killed; started by them
+    #[command(hide = true, after_help = MONITOR_EXAMPLES)]
+    Monitor(Monitor),
     /// Print the completion script for a shell
     #[command(after_help = "Example:\n  eval \"$(underpass completion bash)\"")]
     Completion {
@@ -123,6 +129,24 @@ Of several on one API server one works and the others wait; when it ends, anothe
 20 seconds. An API server that starts again elsewhere is followed: the kubeconfig is read again when it does not answer.
 
 Exit codes: 0 ended by a signal; 1 failed; 130 ended by a second signal, in the middle of its work.";
+
+const DOWN_EXAMPLES: &str = "\
+Examples:
+  underpass down
+  underpass down --data-dir ./state
+
+Objects are deleted in dependency order, and with them all that was made for them: containers, networks, processes, files.
+
+Exit codes: 0 nothing runs any more; 1 failed, or something could not be cleaned up: it still runs then.";
+
+const MONITOR_EXAMPLES: &str = "\
+Example:
+  underpass monitor --pid 4711 --start 123456 --instance ID --folder ./state
+
+When the process ends without having written \"done\" to our stdin, its server proxies are ended, and the containers, networks and \
+folders of the instance are removed.
+
+Exit codes: 0 nothing had to be done, or it was; 1 something is left.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -222,10 +246,26 @@ pub(crate) struct ClientFlags {
     pub(crate) kubeconfig: Option<PathBuf>,
 }
 
+/// Which container engine to drive.
+#[derive(Debug, Group)]
+pub(crate) struct EngineFlags {
+    /// The container engine to drive [default: the first that answers where the engines' own clients look]
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) container_runtime: Option<ContainerRuntime>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ContainerRuntime {
+    Docker,
+    Podman,
+}
+
 #[derive(Debug, Group)]
 pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) server: ServerFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
     /// A file of objects (YAML or JSON, several documents allowed) to apply once ready; - is stdin; repeatable
     #[arg(short, long = "file", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
@@ -241,6 +281,40 @@ pub(crate) struct Apiserver {
 pub(crate) struct Controllers {
     #[command(flatten)]
     pub(crate) server: ClientFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    /// Where secrets and logs of tunnels are kept, in a folder per API server [default: $XDG_STATE_HOME/underpass/controllers or
+    /// ~/.local/state/underpass/controllers]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Down {
+    /// The data directory of the instance [default: $XDG_STATE_HOME/underpass or ~/.local/state/underpass]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// The kubeconfig of the instance [default: DATA_DIR/kubeconfig]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Monitor {
+    /// The process to wait for
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: u32,
+    /// When it began, in ticks since boot: another process of the same number is not it
+    #[arg(long, value_name = "TICKS")]
+    pub(crate) start: u64,
+    /// Whose things to remove: the label on them
+    #[arg(long, value_name = "ID")]
+    pub(crate) instance: String,
+    /// Where the pairs' folders are
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
 }
 
 #[derive(Debug, Group)]

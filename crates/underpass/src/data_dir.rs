@@ -42,6 +42,24 @@ impl DataDir {
     }
 }
 
+/// The process that has taken a folder, if one has.
+pub(crate) fn owner(folder: &Path) -> anyhow::Result<Option<u32>> {
+    let mut file = match File::open(folder.join("lock")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| cannot_use(folder)),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => return Ok(None),
+        Err(Errno::WOULDBLOCK) => {}
+        Err(error) => return Err(error).with_context(|| cannot_use(folder)),
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(|| cannot_use(folder))?;
+    let pid = text.trim().parse().with_context(|| format!("{} does not say who holds it", folder.display()))?;
+    Ok(Some(pid))
+}
+
 /// The file is never deleted: whoever deleted it could let a third process lock a new one while the second waits on the old.
 fn lock(folder: &Path) -> anyhow::Result<File> {
     let path = folder.join("lock");
@@ -93,7 +111,9 @@ mod tests {
         let first = DataDir::take(&path).unwrap();
         let refused = DataDir::take(&path).unwrap_err().to_string();
         assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
+        assert_eq!(owner(&path).unwrap(), Some(std::process::id()));
         drop(first);
+        assert_eq!(owner(&path).unwrap(), None);
         DataDir::take(&path).unwrap();
     }
 

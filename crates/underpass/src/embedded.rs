@@ -1,6 +1,6 @@
 //! The embedded API server as `up` and `apiserver` run it: the data directory taken, the server serving, the kubeconfig in place.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use kube::Client;
@@ -24,7 +24,7 @@ pub(crate) struct Embedded {
     stop: CancellationToken,
     kubeconfig: WrittenKubeconfig,
     controllers_metrics: Metrics,
-    _data_dir: DataDir,
+    data_dir: DataDir,
 }
 
 /// A kubeconfig file of ours: removed at the end, unless somebody else has written there since.
@@ -51,15 +51,12 @@ impl Embedded {
         client.apiserver_version().await.context("the API server does not answer")?;
         let path = settings.kubeconfig.clone().unwrap_or_else(|| kubeconfig_in(data_dir.path()));
         let kubeconfig = WrittenKubeconfig::write(path, text)?;
-        Ok(Self {
-            client,
-            api: format!("https://{address}"),
-            serving,
-            stop,
-            kubeconfig,
-            controllers_metrics,
-            _data_dir: data_dir,
-        })
+        Ok(Self { client, api: format!("https://{address}"), serving, stop, kubeconfig, controllers_metrics, data_dir })
+    }
+
+    /// The data directory.
+    pub(crate) fn folder(&self) -> &Path {
+        self.data_dir.path()
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -11,6 +11,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use tracing::{info, warn};
+use underpass_operator::start_of;
 
 const PREFIX: &str = "underpass-ephemeral-";
 
@@ -25,7 +26,7 @@ struct Owner {
 /// How the name of a folder of this process begins.
 pub(crate) fn prefix() -> String {
     let pid = std::process::id();
-    format!("{PREFIX}{pid}-{}-", started(pid).unwrap_or_default())
+    format!("{PREFIX}{pid}-{}-", start_of(pid).unwrap_or_default())
 }
 
 /// Removes the folders of dead owners. A courtesy: what cannot be read or removed stays.
@@ -52,7 +53,7 @@ impl Owner {
     }
 
     fn lives(self) -> bool {
-        started(self.pid) == Some(self.started)
+        start_of(self.pid) == Some(self.started)
     }
 }
 
@@ -64,17 +65,6 @@ fn is_our_folder(metadata: &Metadata) -> bool {
 fn is_locked(folder: &Path) -> bool {
     let Ok(lock) = File::open(folder.join("lock")) else { return false };
     flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
-}
-
-/// When the process with this pid started; `None` when there is none.
-fn started(pid: u32) -> Option<u64> {
-    started_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// The 22nd field. The second is the program's name in parentheses, which may hold anything, further parentheses included.
-fn started_in(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -89,12 +79,6 @@ mod tests {
         for other in ["underpass-abc", "underpass-ephemeral-", "underpass-ephemeral-7", "underpass-ephemeral-7-x-abc"] {
             assert_eq!(Owner::of(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn a_program_may_be_called_anything() {
-        let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
-        assert_eq!(started_in(&format!("7 (a b) 9) {}", fields.join(" "))), Some(22));
     }
 
     #[test]

@@ -16,8 +16,8 @@ mod proxy;
 mod server;
 mod settings;
 mod signals;
-mod watched;
 mod way_out;
+mod workplace;
 
 use std::process::ExitCode;
 

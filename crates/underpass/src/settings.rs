@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::args::{ClientFlags, ServerFlags, TextOrJson};
+use underpass_engines::EngineKind;
+
+use crate::args::{ClientFlags, ContainerRuntime, EngineFlags, ServerFlags, TextOrJson};
 
 /// An embedded API server, decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,9 +49,27 @@ impl ServerSettings {
     }
 }
 
+impl EngineFlags {
+    /// The engine that was asked for; `None`: whichever is found first.
+    pub(crate) fn kind(&self) -> Option<EngineKind> {
+        self.container_runtime.map(|runtime| match runtime {
+            ContainerRuntime::Docker => EngineKind::Docker,
+            ContainerRuntime::Podman => EngineKind::Podman,
+        })
+    }
+}
+
 pub(crate) fn default_data_dir() -> anyhow::Result<PathBuf> {
     data_dir_from(|name| std::env::var_os(name).map(PathBuf::from))
         .context("neither XDG_STATE_HOME nor HOME is set: say with --data-dir where to keep objects and keys")
+}
+
+/// Where controllers keep what they need for tunnels, when there is no embedded server beside them.
+pub(crate) fn controllers_folder(said: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    match said {
+        Some(folder) => Ok(std::path::absolute(folder)?),
+        None => Ok(default_data_dir()?.join("controllers")),
+    }
 }
 
 /// Which kubeconfig names the server to talk to: the one that was said, else the environment's, else that of an `up` on the default

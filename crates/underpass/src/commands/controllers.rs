@@ -1,33 +1,36 @@
 //! `underpass controllers`: the controllers alone, against a server that somebody else runs.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
-use underpass_engines::LocalEngine;
-use underpass_engines::labels::Maker;
 use underpass_operator::leadership::{self, Seat};
 use underpass_operator::{Metrics, Pace, Settings};
 
+use crate::args::Controllers;
 use crate::exit::Ended;
 use crate::following;
+use crate::settings;
 use crate::signals::Signals;
+use crate::workplace::Workplace;
 
 /// Where a lease of the controllers is, on every server: this namespace cannot be deleted.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-system";
 pub(crate) const LEASE: &str = "underpass-controllers";
 
-pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
+pub(crate) async fn run(args: Controllers) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
+    let (engine, folder) = (args.engine.kind(), settings::controllers_folder(args.data_dir)?);
+    let kubeconfig = settings::kubeconfig(args.server)?;
     let client = following::client(&kubeconfig).await?;
     let stop = CancellationToken::new();
-    let settings = settings(Metrics::default(), leadership::candidate(&host()))?;
+    let unusable = || format!("cannot use {}", kubeconfig.display());
+    let identity = underpass_operator::identity(&client).await.with_context(unusable)?;
+    let workplace = Workplace { folder: folder.join(&identity), instance: identity, engine };
+    let settings = settings(Metrics::default(), leadership::candidate(&host()), workplace)?;
     let mut controllers = tokio::spawn(underpass_operator::run(client, settings, stop.clone()));
     tokio::select! {
         () = signals.next() => stop.cancel(),
         ended = &mut controllers => {
-            ended?.with_context(|| format!("cannot use {}", kubeconfig.display()))?;
+            ended?.with_context(unusable)?;
             return Ok(Ended::Well);
         }
     }
@@ -37,16 +40,20 @@ pub(crate) async fn run(kubeconfig: PathBuf) -> anyhow::Result<Ended> {
     }
 }
 
-/// Whose networks and containers they are on the engine.
-const INSTANCE: &str = "local";
-
 /// What the controllers work with on this machine, under the name that others are told.
-pub(crate) fn settings(metrics: Metrics, candidate: String) -> anyhow::Result<Settings> {
+pub(crate) fn settings(metrics: Metrics, candidate: String, workplace: Workplace) -> anyhow::Result<Settings> {
     let seat =
         Seat { namespace: LEASE_NAMESPACE.to_owned(), name: LEASE.to_owned(), candidate, term: leadership::TERM };
-    let maker = Maker::this_process(INSTANCE).context("cannot read from /proc when this process began")?;
-    let engine = Arc::new(LocalEngine::from_environment(None, maker));
-    Ok(Settings { engine, pace: Pace::default(), metrics, seat })
+    Ok(Settings {
+        engine: workplace.engine()?,
+        watchdog: Some(workplace.watchdog()),
+        folder: workplace.folder,
+        instance: workplace.instance,
+        program: "/proc/self/exe".into(),
+        pace: Pace::default(),
+        metrics,
+        seat,
+    })
 }
 
 /// The name of this machine, as its own tools say it.

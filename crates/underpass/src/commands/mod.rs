@@ -4,7 +4,9 @@ mod apiserver;
 mod completion;
 pub(crate) mod controllers;
 mod crds;
+mod down;
 mod explain;
+mod monitor;
 mod plan;
 mod proxy;
 mod status;
@@ -17,13 +19,15 @@ use anyhow::Context;
 
 use crate::args::{Command, Explain, ExplainWhat};
 use crate::exit::Ended;
-use crate::settings::{self, ServerSettings};
+use crate::settings::ServerSettings;
 
 pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
     match command {
-        Command::Up(args) => on_runtime(up::run(ServerSettings::resolve(args.server)?, args.files)),
+        Command::Up(args) => on_runtime(up::run(ServerSettings::resolve(args.server)?, args.engine.kind(), args.files)),
         Command::Apiserver(args) => on_runtime(apiserver::run(ServerSettings::resolve(args.server)?)),
-        Command::Controllers(args) => on_runtime(controllers::run(settings::kubeconfig(args.server)?)),
+        Command::Controllers(args) => on_runtime(controllers::run(args)),
+        Command::Down(args) => on_runtime(down::run(args)),
+        Command::Monitor(args) => on_runtime(monitor::run(args)),
         Command::Proxy(args) => proxy::run(args),
         Command::TunnelServer(args) => on_runtime(tunnel_server::run(args)),
         Command::TunnelClient(args) => on_runtime(tunnel_client::run(args)),

@@ -5,6 +5,7 @@ use std::io::Read;
 use anyhow::Context;
 use serde_json::json;
 use tracing::info;
+use underpass_operator::Process;
 use underpass_tunnel::ServerSecrets;
 use underpass_tunnel::server::{Server, Settings};
 
@@ -13,7 +14,6 @@ use crate::descriptors;
 use crate::exit::Ended;
 use crate::output;
 use crate::signals::Signals;
-use crate::watched::Watched;
 
 /// More than secrets ever have.
 const MOST_SECRETS: u64 = 64 * 1024;
@@ -21,10 +21,7 @@ const MOST_SECRETS: u64 = 64 * 1024;
 pub(crate) async fn run(args: TunnelServer) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
     descriptors::raise_limit();
-    let parent = match (args.monitor, args.monitor_start) {
-        (Some(pid), Some(start)) => Watched::process(pid, start)?,
-        _ => Watched::nobody(),
-    };
+    let parent = args.monitor.zip(args.monitor_start).map(|(pid, start)| Process::find(pid, start)).transpose()?;
     let mut json = Vec::new();
     std::io::stdin().take(MOST_SECRETS).read_to_end(&mut json).context("cannot read the secrets from stdin")?;
     let secrets = ServerSecrets::parse(&json).context("cannot use what stdin has")?;
@@ -34,10 +31,19 @@ pub(crate) async fn run(args: TunnelServer) -> anyhow::Result<Ended> {
     tokio::select! {
         () = signals.next() => info!("ended by a signal"),
         () = server.told_to_stop() => info!("ended by an order"),
-        () = parent.ended() => info!("the process that was watched has ended"),
+        () = end_of(parent) => info!("the process that was watched has ended"),
     }
     tokio::select! {
         () = server.stop() => Ok(Ended::Well),
         () = signals.next() => Ok(Ended::Forced),
+    }
+}
+
+/// Of the process that was named, if one was. One that is gone has ended, whoever has its number now.
+async fn end_of(parent: Option<Option<Process>>) {
+    match parent {
+        None => std::future::pending().await,
+        Some(None) => {}
+        Some(Some(process)) => process.ended().await,
     }
 }

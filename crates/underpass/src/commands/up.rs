@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail};
 use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use underpass_engines::EngineKind;
 use underpass_operator::{Left, RunError, teardown};
 
 use super::controllers;
@@ -18,6 +19,7 @@ use crate::output::tell;
 use crate::settings::{Place, ServerSettings};
 use crate::signals::Signals;
 use crate::way_out;
+use crate::workplace::Workplace;
 
 /// How long the way out may take. An engine needs seconds for a stubborn container; a minute means that something is stuck.
 const TEARDOWN_PATIENCE: Duration = Duration::from_secs(60);
@@ -26,12 +28,16 @@ const TEARDOWN_PATIENCE: Duration = Duration::from_secs(60);
 /// its predecessor there knows that it is gone.
 const CANDIDATE: &str = "underpass-up";
 
-pub(crate) async fn run(settings: ServerSettings, files: Vec<PathBuf>) -> anyhow::Result<Ended> {
+pub(crate) async fn run(
+    settings: ServerSettings,
+    engine: Option<EngineKind>,
+    files: Vec<PathBuf>,
+) -> anyhow::Result<Ended> {
     // A file that cannot be read, or that a server would refuse, is known before anything is started.
     let documents = manifests::read_all(&files)?;
     Checker::new()?.check_all(&documents)?;
     let mut signals = Signals::listen()?;
-    let mut running = Running::start(&settings).await?;
+    let mut running = Running::start(&settings, engine).await?;
     running.server.announce(settings.output)?;
     let (client, stop) = (running.server.client(), CancellationToken::new());
     let mut work = std::pin::pin!(work(&client, documents, &stop));
@@ -87,12 +93,14 @@ struct Running {
 }
 
 impl Running {
-    async fn start(settings: &ServerSettings) -> anyhow::Result<Self> {
+    async fn start(settings: &ServerSettings, engine: Option<EngineKind>) -> anyhow::Result<Self> {
         let server = Embedded::start(settings).await?;
+        let instance = underpass_operator::identity(&server.client()).await?;
+        let workplace = Workplace { folder: server.folder().to_owned(), instance, engine };
         let stop_controllers = CancellationToken::new();
         let controllers = underpass_operator::run(
             server.client(),
-            controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned())?,
+            controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned(), workplace)?,
             stop_controllers.clone(),
         );
         Ok(Self { server, controllers: tokio::spawn(controllers), stop_controllers })
