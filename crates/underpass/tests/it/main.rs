@@ -13,6 +13,7 @@
 //! - `pair`: the two halves of a tunnel as processes, without the controllers that start them.
 //! - `project`: what the README, the Makefile and CI promise is one and the same, and true.
 //! - `proxy`: `underpass proxy` with a file, real clients and real backends; `explain route`.
+//! - `tunnel`: containers reach servers on the host, on real Podman and real Docker.
 //! - `up`: the life of `underpass up`, from the ready line to the last object.
 //! - `watches`: watches at the end of history, and beside one that does not read.
 
@@ -31,6 +32,7 @@ mod odd_writes;
 mod pair;
 mod project;
 mod proxy;
+mod tunnel;
 mod up;
 mod watches;
 

@@ -1,0 +1,145 @@
+//! What dies, and what becomes of the rest.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use underpass_engines::{ContainerEngine, EngineKind};
+
+use super::rig::{condition, tunnel, tunnel_status, until_dead};
+use super::{Rig, on_both, servers};
+
+on_both!(
+    a_dead_server_proxy_fails_everything,
+    a_dead_container_fails_everything,
+    a_container_that_somebody_removed_fails_everything,
+    a_failed_proxy_starts_again_when_it_is_changed,
+    a_pair_that_may_restart_heals_on_the_same_port,
+    a_network_removed_behind_our_back_comes_back,
+    a_base_image_that_cannot_be_had_is_told,
+);
+
+fn started(kind: EngineKind, policy: &str) -> (Rig, Value) {
+    let rig = Rig::start(kind);
+    let server = servers::echo();
+    let tunnels = format!("{}\n{}", tunnel("a", server), tunnel("b", server));
+    rig.apply_proxy("p", &format!("aliases: [h]\nrestartPolicy: {policy}\ntunnels:\n{tunnels}"));
+    let status = rig.until_ready("p");
+    (rig, status)
+}
+
+fn kill_server_proxy(status: &Value) {
+    let pid = status["serverProxyProcessId"].as_i64().unwrap();
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
+}
+
+/// Failed, with the cause; no half of the pair is left, and every tunnel says why.
+fn assert_failed(rig: &Rig, before: &Value, cause: &str) {
+    let failed =
+        rig.until("p", "Failed and clean", |status| status["state"] == "Failed" && rig.containers("p").is_empty());
+    assert!(failed["message"].as_str().unwrap().contains(cause), "{failed:#}");
+    for name in ["a", "b"] {
+        assert_eq!(tunnel_status(&failed, name)["state"], "Failed");
+        assert!(tunnel_status(&failed, name)["errorMessage"].as_str().unwrap().contains(cause), "{failed:#}");
+    }
+    until_dead(&before["serverProxyProcessId"]);
+    assert_eq!(failed["serverProxyProcessId"], Value::Null);
+    assert_eq!(condition(&failed, "Ready")["reason"], "Failed");
+    let events = rig.kubectl().ok("get events -o jsonpath={.items[*].message}");
+    assert!(events.contains(cause), "{events}");
+}
+
+fn a_dead_server_proxy_fails_everything(kind: EngineKind) {
+    let (rig, before) = started(kind, "Never");
+    kill_server_proxy(&before);
+    assert_failed(&rig, &before, "signal 9");
+    rig.end();
+}
+
+fn a_dead_container_fails_everything(kind: EngineKind) {
+    let (rig, before) = started(kind, "Never");
+    // The container's only process, as the host sees it.
+    let pid = processes_of("tunnel-client", &rig);
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    assert_failed(&rig, &before, "exit code 137");
+    rig.end();
+}
+
+/// The process whose command line and cgroup name this test's container.
+fn processes_of(word: &str, rig: &Rig) -> i32 {
+    let id = &rig.containers("p")[0].id;
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let found = pids.into_iter().find(|pid| {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        read("cmdline").contains(word) && read("cgroup").contains(id)
+    });
+    found.unwrap_or_else(|| panic!("no process of the container {id}"))
+}
+
+fn a_container_that_somebody_removed_fails_everything(kind: EngineKind) {
+    let (rig, before) = started(kind, "Never");
+    let id = before["clientProxyContainerId"].as_str().unwrap();
+    rig.wait_for(rig.engine.engine.remove_container(id)).unwrap();
+    // The engine tells of its end first, and of its removal then; either may be seen.
+    assert_failed(&rig, &before, "the client proxy's container");
+    rig.end();
+}
+
+fn a_failed_proxy_starts_again_when_it_is_changed(kind: EngineKind) {
+    let (rig, before) = started(kind, "Never");
+    kill_server_proxy(&before);
+    rig.until("p", "Failed", |status| status["state"] == "Failed" && rig.containers("p").is_empty());
+    rig.kubectl().ok("patch cntp p --type=merge -p {\"spec\":{\"restartPolicy\":\"Always\"}}");
+    let after = rig.until_ready("p");
+    assert_eq!(tunnel_status(&after, "a")["clientProxyPort"], tunnel_status(&before, "a")["clientProxyPort"]);
+    rig.end();
+}
+
+fn a_pair_that_may_restart_heals_on_the_same_port(kind: EngineKind) {
+    let (rig, before) = started(kind, "Always");
+    kill_server_proxy(&before);
+    let healed = |count: i64| {
+        rig.until("p", "healed", move |status| {
+            status["restartCount"] == count && status["state"] == "Running" && super::rig::is_ready(status)
+        })
+    };
+    let after = healed(1);
+    for name in ["a", "b"] {
+        assert_eq!(tunnel_status(&after, name)["clientProxyPort"], tunnel_status(&before, name)["clientProxyPort"]);
+    }
+    let port = &tunnel_status(&after, "a")["clientProxyPort"];
+    assert_eq!(rig.guest("p").echo("h", port, "healed"), "healed");
+    let id = after["clientProxyContainerId"].as_str().unwrap();
+    rig.wait_for(rig.engine.engine.remove_container(id)).unwrap();
+    healed(2);
+    assert_eq!(rig.guest("p").echo("h", port, "twice"), "twice");
+    rig.end();
+}
+
+fn a_network_removed_behind_our_back_comes_back(kind: EngineKind) {
+    let (rig, before) = started(kind, "Always");
+    let network = rig.network_id("p");
+    // An engine removes no network with a container on it.
+    let id = before["clientProxyContainerId"].as_str().unwrap();
+    rig.wait_for(async {
+        rig.engine.engine.remove_container(id).await.unwrap();
+        rig.engine.engine.remove_network(&network).await
+    })
+    .unwrap();
+    let after = rig.until("p", "the pair on a new network", |status| {
+        status["restartCount"].as_i64() >= Some(1) && super::rig::is_ready(status) && rig.network_id("p") != network
+    });
+    let port = &tunnel_status(&after, "a")["clientProxyPort"];
+    assert_eq!(rig.guest("p").echo("h", port, "new"), "new");
+    rig.end();
+}
+
+fn a_base_image_that_cannot_be_had_is_told(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply_proxy("p", "baseImage: localhost/underpass-no-such-image:1");
+    let failed = rig.until_state("p", "Failed");
+    assert_eq!(condition(&failed, "ImageReady")["reason"], "ImageFailed");
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains("localhost/underpass-no-such-image:1") && message.contains("no local copy"), "{message}");
+    assert_eq!(failed["clientProxyContainerId"], json!(null));
+    rig.end();
+}

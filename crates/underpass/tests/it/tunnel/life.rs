@@ -1,0 +1,122 @@
+//! From nothing to Running and back.
+
+use serde_json::json;
+use underpass_engines::labels::{CREATOR_PID, CREATOR_START, OBJECT};
+use underpass_engines::{ContainerState, EngineKind};
+
+use super::rig::{condition, is_alive, is_ready, proxy, tunnel, tunnel_status, until_dead};
+use super::{Rig, on_both, servers};
+
+on_both!(
+    a_pair_comes_and_goes,
+    the_network_may_come_later,
+    an_object_made_again_under_its_name_starts_anew,
+    a_proxy_that_waits_can_go,
+    a_persistent_network_stays_and_an_existing_one_is_used,
+);
+
+fn a_pair_comes_and_goes(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let server = servers::echo();
+    rig.apply_proxy("web", &format!("aliases: [host.internal, other.internal]\ntunnels:\n{}", tunnel("http", server)));
+    let status = rig.until_ready("web");
+
+    for part in ["NetworkReady", "ImageReady", "ClientProxyReady", "ServerProxyReady", "TunnelsReady"] {
+        assert_eq!(condition(&status, part)["status"], "True", "{part}");
+    }
+    let image = status["clientProxyContainerImage"].as_str().unwrap();
+    assert!(image.starts_with("localhost/underpass-tunnel:"), "{image}");
+    let containers = rig.containers("web");
+    assert_eq!(containers.len(), 1);
+    let container = &containers[0];
+    assert_eq!(container.state, ContainerState::Running);
+    assert_eq!(status["clientProxyContainerId"], json!(container.id));
+    for (field, port) in [("clientProxyControlPort", 15049), ("clientProxyDataPort", 15050)] {
+        let published = container.published.iter().find(|one| one.port.number == port).unwrap();
+        assert!(published.host.ip().is_loopback(), "{published:?}");
+        assert_eq!(status[field], json!(published.host.port()));
+    }
+    assert_eq!(container.networks.len(), 1, "exactly the network that was asked for");
+    let attachment = container.networks.values().next().unwrap();
+    for alias in ["host.internal", "other.internal"] {
+        assert!(attachment.aliases.iter().any(|one| one == alias), "{attachment:?}");
+    }
+    assert_eq!(container.labels[OBJECT], "web");
+    let pid = rig.up.as_ref().unwrap().ready().pid.to_string();
+    assert_eq!(container.labels[CREATOR_PID], pid);
+    assert!(container.labels[CREATOR_START].parse::<u64>().is_ok());
+
+    let process = &status["serverProxyProcessId"];
+    assert!(is_alive(process));
+    for file in ["serverProxyStdOutFile", "serverProxyStdErrFile"] {
+        use std::os::unix::fs::PermissionsExt;
+        let file = std::fs::metadata(status[file].as_str().unwrap()).unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600);
+    }
+    let http = tunnel_status(&status, "http");
+    assert_eq!(http["clientProxyPort"], json!(server), "the server's own port, because it is free");
+    let addresses = http["clientProxyAddresses"].to_string();
+    assert!(addresses.len() > 2 && !addresses.contains("127.0.0.1"), "{addresses}");
+    assert_eq!(rig.guest("web").echo("host.internal", &http["clientProxyPort"], "hello"), "hello");
+    assert_eq!(rig.guest("web").echo("other.internal", &http["clientProxyPort"], "again"), "again");
+
+    let uid = rig.proxy("web")["metadata"]["uid"].as_str().unwrap().to_owned();
+    rig.kubectl().ok("delete cntp web --timeout=60s");
+    assert!(rig.containers_of(&uid).is_empty());
+    until_dead(process);
+    assert!(!rig.data_dir().join("tunnels").join(uid).exists());
+    rig.end();
+}
+
+fn the_network_may_come_later(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply(&proxy("late", ""));
+    let status = rig.until_state("late", "Pending");
+    assert_eq!(condition(&status, "Ready")["reason"], "WaitingForNetwork");
+    rig.apply(&crate::network("late"));
+    let status = rig.until_ready("late");
+    assert_eq!(status["tunnelsReady"], "0/0");
+    rig.end();
+}
+
+fn an_object_made_again_under_its_name_starts_anew(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let server = servers::echo();
+    let spec = format!("aliases: [h]\ntunnels:\n{}", tunnel("t", server));
+    rig.apply_proxy("again", &spec);
+    let first = rig.until_ready("again");
+    rig.kubectl().ok("delete cntp again --timeout=60s");
+    rig.apply_proxy("again", &spec);
+    let second = rig.until_ready("again");
+    assert_ne!(first["clientProxyContainerId"], second["clientProxyContainerId"]);
+    assert_ne!(first["serverProxyProcessId"], second["serverProxyProcessId"]);
+    let port = &tunnel_status(&second, "t")["clientProxyPort"];
+    assert_eq!(rig.guest("again").echo("h", port, "twice"), "twice");
+    rig.end();
+}
+
+fn a_proxy_that_waits_can_go(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply(&proxy("waits", ""));
+    rig.until_state("waits", "Pending");
+    rig.kubectl().ok("delete cntp waits --timeout=60s");
+    rig.end();
+}
+
+fn a_persistent_network_stays_and_an_existing_one_is_used(kind: EngineKind) {
+    use underpass_engines::ContainerEngine;
+    let rig = Rig::start(kind);
+    let name = rig.engine.name("persistent");
+    let network = |object: &str, mode: &str| {
+        crate::network(object).replace("spec: {}", &format!("spec: {{networkName: {name}, mode: {mode}}}"))
+    };
+    rig.apply(&network("kept", "persistent"));
+    rig.kubectl().ok("wait --for=condition=Ready ctrnet/kept --timeout=60s");
+    rig.apply(&format!("{}---\n{}", network("used", "existing"), proxy("used", "aliases: [h]")));
+    assert!(is_ready(&rig.until_ready("used")));
+    rig.kubectl().ok("delete cntp used --timeout=60s");
+    rig.kubectl().ok("delete ctrnet used kept --timeout=60s");
+    let kept = rig.wait_for(rig.engine.engine.find_network(&name)).unwrap().expect("it stays");
+    rig.wait_for(rig.engine.engine.remove_network(&kept.id)).unwrap();
+    rig.end();
+}

@@ -1,0 +1,219 @@
+//! Several processes, and processes that are killed: what is stated happens, and nothing is left behind.
+
+use serde_json::Value;
+use underpass_engines::{ContainerEngine, EngineKind};
+use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, wait_until};
+
+use super::rig::{identity, is_alive, proxy, tunnel, tunnel_status, until_dead};
+use super::{Rig, on_both, servers};
+use crate::BINARY;
+
+on_both!(
+    killed_controllers_leave_nothing_and_the_next_ones_start_again,
+    controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt,
+    a_killed_api_server_costs_no_connection,
+    five_instances_at_once_load_one_image,
+    down_ends_an_instance_from_outside,
+    leftovers_without_an_owner_go_at_the_next_start,
+);
+
+fn killed_controllers_leave_nothing_and_the_next_ones_start_again(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    let server = servers::echo();
+    rig.apply_proxy("p", &format!("aliases: [h]\ntunnels:\n{}", tunnel("t", server)));
+    let before = rig.until_ready("p");
+    rig.kill();
+    until_dead(&before["serverProxyProcessId"]);
+    wait_until("the watchdog to clean up", PATIENCE, || is_clean(&rig).then_some(()));
+    rig.assert_nothing_is_left();
+
+    rig.start_again();
+    let after = rig.until("p", "another pair", |status| {
+        super::rig::is_ready(status) && status["serverProxyProcessId"] != before["serverProxyProcessId"]
+    });
+    assert_eq!(after["state"], "Running", "being killed is no failure of the pair");
+    let port = &tunnel_status(&after, "t")["clientProxyPort"];
+    assert_eq!(port, &tunnel_status(&before, "t")["clientProxyPort"]);
+    assert_eq!(rig.guest("p").echo("h", port, "again"), "again");
+    rig.end();
+}
+
+fn is_clean(rig: &Rig) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rig.assert_nothing_is_left())).is_ok()
+}
+
+/// An API server and controllers apart, on one engine.
+struct Apart {
+    folder: tempfile::TempDir,
+    engine: TestEngine,
+}
+
+impl Apart {
+    fn controllers(&self, server: &underpass_testbed::Underpass) -> (underpass_testbed::Process, tempfile::TempDir) {
+        let (variable, address) = self.engine.variable();
+        let launch = Launch::command(BINARY, "controllers").env(variable, address);
+        let launch = launch.arg("--kubeconfig").arg(server.kubeconfig());
+        launch.arg("--data-dir").arg(self.folder.path().join("controllers")).spawn()
+    }
+}
+
+fn until_ready(kubectl: &underpass_testbed::Kubectl, name: &str) -> Value {
+    kubectl.ok(&format!("wait --for=condition=Ready cntp/{name} --timeout=120s"));
+    kubectl.json(&format!("get cntp {name}"))["status"].clone()
+}
+
+fn controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt(kind: EngineKind) {
+    let apart = Apart { folder: tempfile::tempdir().unwrap(), engine: TestEngine::shared(kind) };
+    let server = Launch::apiserver(BINARY).start();
+    let kubectl = server.kubectl();
+    let echo = servers::echo();
+    kubectl.ok_with("apply -f -", &crate::network("p"));
+    kubectl.ok_with("apply -f -", &proxy("p", &format!("aliases: [h]\ntunnels:\n{}", tunnel("t", echo))));
+    let (first, _home) = apart.controllers(&server);
+    let before = until_ready(&kubectl, "p");
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait().code, Some(0));
+    assert!(is_alive(&before["serverProxyProcessId"]), "tunnels go on without controllers");
+
+    let (mut second, _home) = apart.controllers(&server);
+    second.wait_for_stderr("the adoption", |text| text.contains("server proxy adopted").then_some(()));
+    let after = until_ready(&kubectl, "p");
+    assert_eq!(after["serverProxyProcessId"], before["serverProxyProcessId"]);
+    assert_eq!(after["clientProxyContainerId"], before["clientProxyContainerId"]);
+    // The end of a process that somebody else started is seen, too.
+    let pid = before["serverProxyProcessId"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    kubectl.ok("wait --for=jsonpath={.status.state}=Failed cntp/p --timeout=60s");
+    kubectl.ok("delete cntp p --timeout=60s");
+    kubectl.ok("delete ctrnet p --timeout=60s");
+    second.signal(Signal::TERM);
+    assert_eq!(second.wait().code, Some(0));
+}
+
+fn a_killed_api_server_costs_no_connection(kind: EngineKind) {
+    let apart = Apart { folder: tempfile::tempdir().unwrap(), engine: TestEngine::shared(kind) };
+    let data = apart.folder.path().join("api");
+    let server = Launch::apiserver(BINARY).data_dir(&data).start();
+    let address = server.ready().api.trim_start_matches("https://").to_owned();
+    let echo = servers::echo();
+    server.kubectl().ok_with("apply -f -", &crate::network("p"));
+    server.kubectl().ok_with("apply -f -", &proxy("p", &format!("aliases: [h]\ntunnels:\n{}", tunnel("t", echo))));
+    let (controllers, _home) = apart.controllers(&server);
+    let before = until_ready(&server.kubectl(), "p");
+    server.kill();
+    assert!(is_alive(&before["serverProxyProcessId"]));
+    let next = Launch::apiserver(BINARY).data_dir(&data).arg("--listen").arg(&address).start();
+    let kubectl = next.kubectl();
+    kubectl.ok("annotate cntp p seen=again");
+    let after = until_ready(&kubectl, "p");
+    assert_eq!(after["serverProxyProcessId"], before["serverProxyProcessId"], "the pair did not notice");
+    kubectl.ok("delete cntp p --timeout=120s");
+    kubectl.ok("delete ctrnet p --timeout=60s");
+    until_dead(&before["serverProxyProcessId"]);
+    controllers.signal(Signal::TERM);
+    assert_eq!(controllers.wait().code, Some(0));
+}
+
+/// Each has a data directory, an API server and controllers of its own; the program, and so the image, is the same.
+fn five_instances_at_once_load_one_image(kind: EngineKind) {
+    let engine = TestEngine::shared(kind);
+    let folder = tempfile::tempdir().unwrap();
+    // Another program than all other tests have: its image is not there yet.
+    let program = folder.path().join("underpass");
+    std::fs::copy(BINARY, &program).unwrap();
+    let mut file = std::fs::OpenOptions::new().append(true).open(&program).unwrap();
+    std::io::Write::write_all(&mut file, engine.name("a program of its own").as_bytes()).unwrap();
+    drop(file);
+    let manifest = folder.path().join("pair.yaml");
+    std::fs::write(&manifest, format!("{}---\n{}", crate::network("p"), proxy("p", "aliases: [h]"))).unwrap();
+    let (variable, address) = engine.variable();
+    let start = |number: usize| {
+        let launch = Launch::up(program.to_str().unwrap()).env(variable, address);
+        launch.data_dir(&folder.path().join(number.to_string())).file(&manifest).start()
+    };
+    let instances: Vec<_> = std::thread::scope(|scope| {
+        let starting: Vec<_> = (0..5).map(|number| scope.spawn(move || start(number))).collect();
+        starting.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let images: std::collections::BTreeSet<String> = instances
+        .iter()
+        .map(|up| until_ready(&up.kubectl(), "p")["clientProxyContainerImage"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(images.len(), 1, "{images:?}");
+    let loads: usize = instances
+        .into_iter()
+        .map(|up| {
+            let ended = up.stop();
+            assert_eq!(ended.code, Some(0), "{ended}");
+            ended.stderr.matches("image made").count()
+        })
+        .sum();
+    assert_eq!(loads, 1, "exactly one of them loaded the image");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let image = engine.engine.find_image(images.first().unwrap()).await.unwrap();
+        engine.engine.remove_image(&image.expect("it stays for the next").id).await.unwrap();
+    });
+}
+
+fn down_ends_an_instance_from_outside(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    rig.apply_proxy("p", "aliases: [h]");
+    let status = rig.until_ready("p");
+    let down = || Launch::command(BINARY, "down").arg("--data-dir").arg(rig.data_dir()).run();
+    let ended = down();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    crate::assert_contains(&ended.stderr, &["deleted  ContainerNetworkTunnelProxy p", "deleted  ContainerNetwork p"]);
+    let again = down();
+    assert_eq!(again.code, Some(0), "{again}");
+    crate::assert_contains(&again.stderr, &["no underpass runs on the data directory"]);
+    let up = rig.up.take().unwrap().wait();
+    assert_eq!(up.code, Some(0), "{up}");
+    until_dead(&status["serverProxyProcessId"]);
+    rig.assert_nothing_is_left();
+    assert!(!rig.data_dir().join("kubeconfig").exists());
+}
+
+/// Everything is killed at once, the watchdog too; then the object is gone from the store before anybody looks.
+fn leftovers_without_an_owner_go_at_the_next_start(kind: EngineKind) {
+    let apart = Apart { folder: tempfile::tempdir().unwrap(), engine: TestEngine::shared(kind) };
+    let server = Launch::apiserver(BINARY).start();
+    let kubectl = server.kubectl();
+    kubectl.ok_with("apply -f -", &crate::network("p"));
+    kubectl.ok_with("apply -f -", &proxy("p", "aliases: [h]"));
+    let (first, _home) = apart.controllers(&server);
+    let before = until_ready(&kubectl, "p");
+    kill_watchdog_of(first.pid());
+    first.signal(Signal::KILL);
+    first.wait();
+    assert!(is_alive(&before["serverProxyProcessId"]), "nobody was left to clean up");
+    for kind in ["cntp", "ctrnet"] {
+        kubectl.ok(&format!("patch {kind} p --type=merge -p {{\"metadata\":{{\"finalizers\":null}}}}"));
+        kubectl.ok(&format!("delete {kind} p --timeout=60s"));
+    }
+    let (second, _home) = apart.controllers(&server);
+    until_dead(&before["serverProxyProcessId"]);
+    let instance = identity(&kubectl);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    wait_until("no container and no network", PATIENCE, || {
+        let mine = [(underpass_engines::labels::INSTANCE, instance.as_str())];
+        runtime.block_on(async {
+            let containers = apart.engine.engine.list_containers(&mine).await.unwrap();
+            let networks = apart.engine.engine.list_networks(&mine).await.unwrap();
+            (containers.is_empty() && networks.is_empty()).then_some(())
+        })
+    });
+    second.signal(Signal::TERM);
+    assert_eq!(second.wait().code, Some(0));
+}
+
+fn kill_watchdog_of(pid: u32) {
+    let watches = format!("monitor\0--pid\0{pid}\0");
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_it =
+        |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&watches));
+    let found = pids.into_iter().find(is_it).expect("a watchdog");
+    rustix::process::kill_process(rustix::process::Pid::from_raw(found).unwrap(), Signal::KILL).unwrap();
+}
