@@ -9,7 +9,7 @@ export CARGO_TERM_COLOR ?= auto
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-demo: setup ## build underpass and watch it work, from nothing to a declared network and back
+demo: setup ## build underpass and watch a container reach a server on this machine's 127.0.0.1, and everything go again
 	$(CARGO) build --locked
 	./scripts/demo
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use underpass_testbed::{Kubectl, PATIENCE, Process, Signal, wait_until};
+use underpass_engines::EngineKind;
+use underpass_testbed::{Kubectl, PATIENCE, Process, Signal, TestEngine, wait_until};
 
 use crate::{BINARY, root};
 
@@ -147,15 +148,17 @@ fn the_readmes_commands_work() {
             run += 1;
         }
     }
-    assert!(run >= 6, "only {run} commands");
-    server.signal(Signal::INT);
-    assert_eq!(server.wait().code, Some(0));
+    assert!(run >= 9, "only {run} commands");
+    assert_eq!(server.wait().code, Some(0), "the last command ends it");
 }
 
 fn start(line: &str, home: &Path) -> Process {
     let mut command = Command::new(BINARY);
     command.args(line.split_whitespace().skip(1)).current_dir(root()).env("HOME", home);
     command.env_remove("XDG_STATE_HOME").env_remove("KUBECONFIG").env_remove("RUST_LOG");
+    let engine = TestEngine::shared(EngineKind::Podman);
+    let (variable, address) = engine.variable();
+    command.env(variable, address);
     Process::start(&mut command)
 }
 
