@@ -65,6 +65,8 @@ pub struct Container {
     pub id: String,
     pub name: String,
     pub state: ContainerState,
+    /// Its first process, as the host numbers it, while it runs.
+    pub pid: Option<u32>,
     /// Set when it has ended.
     pub exit_code: Option<i64>,
     /// What the engine says about a start that failed or an end that was forced.

@@ -23,3 +23,5 @@ pub use engine::{BuildRequest, Change, ContainerEngine, Description, EngineError
 pub use local::LocalEngine;
 pub use places::{Candidate, Refusal, candidates};
 pub use tunnel_image::{Archive, Ensured, Outcome, TunnelImages, scratch_image};
+pub use underpass_plan::NetworkRequest;
+pub use underpass_plan::container_network::Network;

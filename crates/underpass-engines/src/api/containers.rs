@@ -48,6 +48,9 @@ struct Inspected {
 #[serde(rename_all = "PascalCase")]
 struct State {
     status: String,
+    /// 0 when there is none.
+    #[serde(default)]
+    pid: u32,
     #[serde(default)]
     exit_code: i64,
     #[serde(default)]
@@ -206,6 +209,7 @@ fn describe(container: Inspected) -> Container {
         id: container.id,
         name: container.name.trim_start_matches('/').to_owned(),
         state: condition,
+        pid: Some(state.pid).filter(|pid| *pid > 0),
         exit_code: (condition == ContainerState::Ended).then_some(state.exit_code),
         error: Some(state.error).filter(|error| !error.is_empty()),
         image_id: container.image,

@@ -30,6 +30,8 @@ async fn reaches_another_by_its_alias(test: TestEngine) {
     let server = shell(&test, Some((&network, &["first", "second"])), "exec /busybox sleep 1000").await;
     let server = run(&test, &server).await;
     let seen = test.engine.find_container(&server).await.unwrap().unwrap();
+    let pid = seen.pid.expect("a container that runs has a process");
+    assert!(std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().contains("busybox"));
     let attachment = &seen.networks[&network.name];
     let [IpAddr::V4(address)] = attachment.addresses[..] else { panic!("{attachment:?}") };
     assert!(["first", "second"].iter().all(|alias| attachment.aliases.iter().any(|there| there == alias)));
