@@ -7,9 +7,12 @@ mod engines;
 pub mod fidelity;
 pub mod hello;
 mod kubectl;
+pub mod load;
 mod process;
 pub mod proxies;
+pub mod report;
 mod underpass;
+pub mod usage;
 mod wait;
 
 pub use engines::{PrivateEngine, TestEngine, engines};
@@ -17,4 +20,4 @@ pub use kubectl::Kubectl;
 pub use process::{Ended, Process};
 pub use rustix::process::Signal;
 pub use underpass::{Launch, Ready, Underpass};
-pub use wait::{PATIENCE, wait_until};
+pub use wait::{PATIENCE, look_until, wait_until};

@@ -15,7 +15,7 @@ pub fn wait_until<T>(what: &str, patience: Duration, condition: impl FnMut() -> 
 }
 
 /// Looks until `condition` gives something; `None` when `patience` is over.
-pub(crate) fn look_until<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn look_until<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {
         let result = condition();

@@ -1,8 +1,8 @@
-//! Which proxies a comparison is about, and how its result is told: flags that all comparisons have.
+//! Which proxies a comparison is about: flags that all comparisons of proxies have.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::Proxy;
 
@@ -18,12 +18,6 @@ pub struct Choice {
     /// Ask only these
     #[arg(long, value_delimiter = ',')]
     only: Vec<Proxy>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    Table,
-    Json,
 }
 
 impl Choice {

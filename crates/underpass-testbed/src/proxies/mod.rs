@@ -11,7 +11,6 @@ mod nginx;
 mod routing;
 mod sniproxy;
 mod underpass;
-mod usage;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -23,11 +22,12 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::process::Process;
+use crate::report::{Contender, said_version};
+use crate::usage::{self, Usage};
 use crate::wait::{PATIENCE, wait_until};
 
-pub use choice::{Choice, Format};
+pub use choice::Choice;
 pub use routing::{Kind, Port, ProxyHeader, Route, Routing};
-pub use usage::{Usage, own_cpu};
 
 /// How many workers each of them has.
 pub const WORKERS: u32 = 2;
@@ -77,16 +77,6 @@ pub(crate) struct Place {
 impl Proxy {
     pub const ALL: [Self; 5] = [Self::Underpass, Self::Envoy, Self::Haproxy, Self::Nginx, Self::Sniproxy];
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Underpass => "underpass",
-            Self::Envoy => "Envoy",
-            Self::Haproxy => "HAProxy",
-            Self::Nginx => "nginx",
-            Self::Sniproxy => "sniproxy",
-        }
-    }
-
     /// Why it cannot do something; `None` when it can.
     pub fn lacks(self, feature: Feature) -> Option<&'static str> {
         match (self, feature) {
@@ -118,13 +108,7 @@ impl Proxy {
             Self::Haproxy | Self::Nginx => "-v",
             Self::Sniproxy => "-V",
         };
-        let output = Command::new(program).arg(argument).output();
-        let output = output.unwrap_or_else(|error| panic!("cannot run {}: {error}", program.display()));
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        let numbers = text.split(|c: char| c.is_whitespace() || c == '/');
-        let is_version = |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());
-        numbers.into_iter().find(is_version).unwrap_or("of unknown version").to_owned()
+        said_version(program, argument)
     }
 
     /// Writes its files; when the last of them was in place.
@@ -154,6 +138,20 @@ impl Proxy {
             Self::Underpass | Self::Envoy => None,
             Self::Haproxy => Some(Signal::USR2),
             Self::Nginx | Self::Sniproxy => Some(Signal::HUP),
+        }
+    }
+}
+
+impl Contender for Proxy {
+    const OURS: Self = Self::Underpass;
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Underpass => "underpass",
+            Self::Envoy => "Envoy",
+            Self::Haproxy => "HAProxy",
+            Self::Nginx => "nginx",
+            Self::Sniproxy => "sniproxy",
         }
     }
 }

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use underpass_testbed::fidelity::{self, Settings, Verdict};
-use underpass_testbed::proxies::{Choice, Format, Proxy};
+use underpass_testbed::proxies::{Choice, Proxy};
+use underpass_testbed::report::{Contender, Format};
 
 use crate::report::Column;
 

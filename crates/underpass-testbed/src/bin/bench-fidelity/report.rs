@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use underpass_testbed::fidelity::{Case, Settings, Verdict};
 use underpass_testbed::proxies::{HELLO_DEADLINE, Proxy, WORKERS};
+use underpass_testbed::report::Contender;
 
 /// What one proxy did.
 pub(crate) struct Column {

@@ -6,18 +6,14 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
-mod backend;
-mod client;
 mod measure;
-mod plot;
 mod report;
 
-use std::path::PathBuf;
-
 use clap::{Parser, ValueEnum};
-use underpass_testbed::proxies::{Choice, Format};
+use underpass_testbed::load::Backend;
+use underpass_testbed::proxies::Choice;
+use underpass_testbed::report::{Contender, Format, Settings};
 
-use crate::backend::Backend;
 use crate::measure::{Amounts, Bench, Measure};
 use crate::report::Results;
 
@@ -29,17 +25,8 @@ struct Args {
     /// Only these parts
     #[arg(long, value_delimiter = ',')]
     part: Vec<Part>,
-    /// A tenth of everything, once: to see that it works, not to be quoted
-    #[arg(long)]
-    quick: bool,
-    /// How often each sample is taken
-    #[arg(long)]
-    repeats: Option<usize>,
-    #[arg(short, long, default_value = "table")]
-    output: Format,
-    /// Write the page and its plot into this folder
-    #[arg(long)]
-    docs: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,25 +40,25 @@ enum Part {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let mut amounts = if args.quick { Amounts::QUICK } else { Amounts::FULL };
-    amounts.repeats = args.repeats.unwrap_or(amounts.repeats);
+    let mut amounts = if args.settings.quick { Amounts::QUICK } else { Amounts::FULL };
+    amounts.repeats = args.settings.repeats.unwrap_or(amounts.repeats);
     let backend = Backend::start(amounts.bulk_bytes)?;
     let programs = args.choice.programs()?;
     let benches: Vec<Bench<'_>> =
         programs.iter().map(|(proxy, program)| Bench { proxy: *proxy, program, backend: &backend, amounts }).collect();
-    let mut results = Results::new(&programs, amounts);
+    let versions = programs.iter().map(|(proxy, program)| (*proxy, proxy.version(program))).collect();
+    let mut results = Results::new(versions, report::rows(&amounts));
     for part in Part::value_variants() {
         if args.part.is_empty() || args.part.contains(part) {
             run(*part, &benches, &mut results);
         }
     }
-    match args.output {
+    match args.settings.output {
         Format::Table => print!("{}", results.table()),
-        Format::Json => println!("{:#}", results.json()),
+        Format::Json => println!("{:#}", results.json(amounts)),
     }
-    if let Some(folder) = &args.docs {
-        std::fs::write(folder.join("performance.md"), results.page())?;
-        std::fs::write(folder.join("performance.svg"), plot::svg(&results))?;
+    if let Some(folder) = &args.settings.docs {
+        report::write(&results, &amounts, folder)?;
     }
     Ok(())
 }
@@ -85,7 +72,10 @@ fn run(part: Part, benches: &[Bench<'_>], results: &mut Results) {
             eprintln!("{part:?} {repeat}/{repeats}: {}", bench.proxy.name());
             match samples(part, bench) {
                 Ok(samples) => results.add(bench.proxy, samples),
-                Err(error) => results.note(bench.proxy, &format!("{part:?}: {error:#}")),
+                Err(error) => {
+                    eprintln!("{}: {error:#}", bench.proxy.name());
+                    results.note(bench.proxy, &format!("{part:?}: {error:#}"));
+                }
             }
         }
     }

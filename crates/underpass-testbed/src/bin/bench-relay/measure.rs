@@ -5,16 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use underpass_testbed::proxies::{Port, Proxy, Route, Routing, Running, own_cpu};
-use underpass_testbed::wait_until;
-
-use crate::backend::Backend;
-use crate::client;
+use underpass_testbed::load::{Backend, client, cost};
+use underpass_testbed::proxies::{Port, Proxy, Route, Routing, Running};
+use underpass_testbed::report::Contender;
+use underpass_testbed::usage::{at_rest, cpu_of};
 
 const PORT: u16 = 8443;
-const GIB: f64 = (1u64 << 30) as f64;
 
-const BULK_CONNECTIONS: usize = 4;
 const ROUND_TRIP_CONNECTIONS: usize = 32;
 /// Clients at once when connections are counted.
 const CLIENTS: usize = 16;
@@ -25,8 +22,6 @@ const STANDING: usize = 20;
 const CHANGE_PATIENCE: Duration = Duration::from_secs(180);
 const REMIND_AFTER: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// A proxy that used nothing for so long has come to rest.
-const REST: Duration = Duration::from_millis(500);
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
@@ -105,10 +100,7 @@ impl Bench<'_> {
     pub(crate) fn carrying(&self) -> anyhow::Result<Samples> {
         let running = self.start(10)?;
         let (address, amounts) = (running.address(PORT), self.amounts);
-        let before = own_cpu();
-        let bulk = cpu(&running, || client::bulk(address, "bulk.bench.test", BULK_CONNECTIONS, amounts.bulk_bytes))?;
-        let beside = (own_cpu() - before).as_secs_f64();
-        let gib = (2 * BULK_CONNECTIONS as u64 * amounts.bulk_bytes) as f64 / GIB;
+        let bulk = cost::bulk(|| running.usage(), address, "bulk.bench.test", amounts.bulk_bytes)?;
         let connections =
             cpu(&running, || client::connections(address, &[route_name(0)], amounts.connections, CLIENTS))?;
         let round_trips = cpu(&running, || {
@@ -116,8 +108,8 @@ impl Bench<'_> {
         })?;
         let all_round_trips = (ROUND_TRIP_CONNECTIONS * amounts.round_trips) as f64;
         Ok(vec![
-            (Measure::CpuPerGib, bulk / gib),
-            (Measure::AllCpuPerGib, (bulk + beside) / gib),
+            (Measure::CpuPerGib, bulk.carriers),
+            (Measure::AllCpuPerGib, bulk.everybody),
             (Measure::CpuPerConnection, connections / amounts.connections as f64 * 1e6),
             (Measure::CpuPerRoundTrip, round_trips / all_round_trips * 1e6),
         ])
@@ -126,25 +118,16 @@ impl Bench<'_> {
     /// What an idle connection holds, in a proxy that has just been started.
     pub(crate) fn idling(&self) -> anyhow::Result<Samples> {
         let running = self.start(10)?;
-        at_rest(&running);
-        let before = running.usage();
-        let idle = client::idle(running.address(PORT), "hold.bench.test", self.amounts.idle)?;
-        at_rest(&running);
-        let after = running.usage();
-        drop(idle);
-        self.backend.let_go();
-        let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / self.amounts.idle as f64;
-        Ok(vec![
-            (Measure::IdleMemory, each(before.resident_kib, after.resident_kib)),
-            (Measure::IdleDescriptors, each(before.descriptors, after.descriptors)),
-        ])
+        let (address, count) = (running.address(PORT), self.amounts.idle);
+        let each = cost::idle(|| running.usage(), address, "hold.bench.test", count, self.backend)?;
+        Ok(vec![(Measure::IdleMemory, each.resident_kib), (Measure::IdleDescriptors, each.descriptors)])
     }
 
     /// From a change of its files to the first connection that obeys it.
     pub(crate) fn changing(&self, backends: usize) -> anyhow::Result<Vec<f64>> {
         let running = self.start(backends)?;
         let change = |change| {
-            at_rest(&running);
+            at_rest(|| running.usage());
             self.change(&running, backends, change)
         };
         (0..self.amounts.changes).map(change).collect()
@@ -224,22 +207,7 @@ fn route_name(index: usize) -> String {
     format!("r{index}.bench.test")
 }
 
-/// Processor seconds of the proxy during some work and until it has come to rest after it.
-fn cpu(running: &Running, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let before = at_rest(running);
-    work()?;
-    Ok((at_rest(running) - before).as_secs_f64())
-}
-
-/// Waits until the proxy uses no processor; what it has used until then.
-fn at_rest(running: &Running) -> Duration {
-    let (mut last, mut since) = (running.usage().cpu, Instant::now());
-    wait_until("the proxy to come to rest", Duration::from_secs(60), || {
-        let now = running.usage().cpu;
-        // One tick of the clock now and then is housekeeping.
-        if now > last + Duration::from_millis(10) {
-            (last, since) = (now, Instant::now());
-        }
-        (since.elapsed() > REST).then_some(now)
-    })
+/// Processor seconds of the proxy for some work.
+fn cpu<T>(running: &Running, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<f64> {
+    Ok(cpu_of(|| running.usage(), work)?.0)
 }

@@ -1,31 +1,31 @@
-//! What stands behind every proxy: four services, in this process, on plain threads. Only the proxy's processor time counts, so none
+//! What stands behind whatever is measured: four services, in this process, on plain threads. Their processor time does not count, so none
 //! of this has to be clever, but it must not be what everybody waits for.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::client::MESSAGE;
+use super::client::MESSAGE;
 
 /// Enough to be always ahead of the clients.
 const GREETERS: usize = 48;
 const CHUNK: usize = 128 << 10;
 
 /// Where the services are. They run until the process ends.
-pub(crate) struct Backend {
+pub struct Backend {
     /// Reads a hello, answers one byte, and waits for the end.
-    pub(crate) greet: SocketAddr,
+    pub greet: SocketAddr,
     /// The same, but keeps the connection until [`Backend::let_go`].
-    pub(crate) hold: SocketAddr,
+    pub hold: SocketAddr,
     /// Sends back what comes, message by message.
-    pub(crate) echo: SocketAddr,
+    pub echo: SocketAddr,
     /// Reads as much as `bulk_bytes` says, and sends as much at the same time.
-    pub(crate) bulk: SocketAddr,
+    pub bulk: SocketAddr,
     held: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Backend {
-    pub(crate) fn start(bulk_bytes: u64) -> anyhow::Result<Self> {
+    pub fn start(bulk_bytes: u64) -> anyhow::Result<Self> {
         let held = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&held);
         Ok(Self {
@@ -42,7 +42,7 @@ impl Backend {
     }
 
     /// Closes what is held.
-    pub(crate) fn let_go(&self) {
+    pub fn let_go(&self) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
@@ -120,7 +120,7 @@ fn wait_for_end(stream: &mut TcpStream) -> std::io::Result<()> {
 }
 
 /// Sends so many bytes.
-pub(crate) fn send(stream: &mut TcpStream, bytes: u64) -> std::io::Result<()> {
+pub(super) fn send(stream: &mut TcpStream, bytes: u64) -> std::io::Result<()> {
     let chunk = vec![b'x'; CHUNK];
     let mut left = bytes;
     while left > 0 {
@@ -132,7 +132,7 @@ pub(crate) fn send(stream: &mut TcpStream, bytes: u64) -> std::io::Result<()> {
 }
 
 /// Receives so many bytes.
-pub(crate) fn receive(stream: &mut TcpStream, bytes: u64) -> std::io::Result<()> {
+pub(super) fn receive(stream: &mut TcpStream, bytes: u64) -> std::io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     let mut left = bytes;
     while left > 0 {

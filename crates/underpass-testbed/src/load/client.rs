@@ -1,17 +1,18 @@
-//! The load: what clients do, the same for every proxy.
+//! What clients do, the same for everything that is measured.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use underpass_testbed::hello::Hello;
 
-use crate::backend;
+use super::backend;
+use crate::hello::Hello;
 
 /// Of a round trip, in bytes.
-pub(crate) const MESSAGE: usize = 64;
+pub const MESSAGE: usize = 64;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Of a connection that is there, but not busy.
@@ -19,8 +20,8 @@ const BETWEEN_MESSAGES: Duration = Duration::from_millis(20);
 const BULK_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Connects and says whom it wants.
-pub(crate) fn open(proxy: SocketAddr, name: &str) -> std::io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(proxy)?;
+pub fn open(at: SocketAddr, name: &str) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(at)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
@@ -29,14 +30,14 @@ pub(crate) fn open(proxy: SocketAddr, name: &str) -> std::io::Result<TcpStream> 
 }
 
 /// A connection that was greeted.
-pub(crate) fn greeted(proxy: SocketAddr, name: &str) -> std::io::Result<TcpStream> {
-    let mut stream = open(proxy, name)?;
+pub fn greeted(at: SocketAddr, name: &str) -> std::io::Result<TcpStream> {
+    let mut stream = open(at, name)?;
     stream.read_exact(&mut [0])?;
     Ok(stream)
 }
 
 /// So many connections, a few at a time, over all names in turn. An error when one of them fails.
-pub(crate) fn connections(proxy: SocketAddr, names: &[String], count: usize, at_once: usize) -> anyhow::Result<()> {
+pub fn connections(at: SocketAddr, names: &[String], count: usize, at_once: usize) -> anyhow::Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> anyhow::Result<()> {
         loop {
@@ -44,16 +45,16 @@ pub(crate) fn connections(proxy: SocketAddr, names: &[String], count: usize, at_
             if index >= count {
                 return Ok(());
             }
-            greeted(proxy, &names[index % names.len()]).with_context(|| format!("connection {index}"))?;
+            greeted(at, &names[index % names.len()]).with_context(|| format!("connection {index}"))?;
         }
     };
     at_the_same_time(at_once, |_| work())
 }
 
 /// Bulk both ways on so many connections.
-pub(crate) fn bulk(proxy: SocketAddr, name: &str, connections: usize, bytes: u64) -> anyhow::Result<()> {
+pub fn bulk(at: SocketAddr, name: &str, connections: usize, bytes: u64) -> anyhow::Result<()> {
     at_the_same_time(connections, |_| {
-        let mut stream = open(proxy, name)?;
+        let mut stream = open(at, name)?;
         stream.set_read_timeout(Some(BULK_PATIENCE))?;
         stream.set_write_timeout(Some(BULK_PATIENCE))?;
         let mut writer = stream.try_clone()?;
@@ -64,27 +65,33 @@ pub(crate) fn bulk(proxy: SocketAddr, name: &str, connections: usize, bytes: u64
     })
 }
 
-/// So many connections, each with so many round trips.
-pub(crate) fn round_trips(proxy: SocketAddr, name: &str, connections: usize, each: usize) -> anyhow::Result<()> {
+/// So many connections, each with so many round trips. How long each of them took.
+pub fn round_trips(at: SocketAddr, name: &str, connections: usize, each: usize) -> anyhow::Result<Vec<Duration>> {
+    let all = Mutex::new(Vec::with_capacity(connections * each));
     at_the_same_time(connections, |_| {
-        let mut stream = open(proxy, name)?;
+        let mut stream = open(at, name)?;
         let mut message = [b'x'; MESSAGE];
+        let mut times = Vec::with_capacity(each);
         for _ in 0..each {
+            let began = Instant::now();
             stream.write_all(&message)?;
             stream.read_exact(&mut message)?;
+            times.push(began.elapsed());
         }
+        all.lock().unwrap_or_else(PoisonError::into_inner).extend(times);
         Ok(())
-    })
+    })?;
+    Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// So many connections that are greeted and then stay silent.
-pub(crate) fn idle(proxy: SocketAddr, name: &str, count: usize) -> anyhow::Result<Vec<TcpStream>> {
-    (0..count).map(|index| greeted(proxy, name).with_context(|| format!("idle connection {index}"))).collect()
+pub fn idle(at: SocketAddr, name: &str, count: usize) -> anyhow::Result<Vec<TcpStream>> {
+    (0..count).map(|index| greeted(at, name).with_context(|| format!("idle connection {index}"))).collect()
 }
 
 /// Connections that stay, with a round trip now and then until it is over. How many of them broke.
-pub(crate) fn standing(proxy: SocketAddr, name: &str, count: usize, over: &AtomicBool) -> anyhow::Result<usize> {
-    let opened: std::io::Result<Vec<_>> = (0..count).map(|_| open(proxy, name)).collect();
+pub fn standing(at: SocketAddr, name: &str, count: usize, over: &AtomicBool) -> anyhow::Result<usize> {
+    let opened: std::io::Result<Vec<_>> = (0..count).map(|_| open(at, name)).collect();
     let mut streams = opened?;
     let mut message = [b'x'; MESSAGE];
     let mut works =

@@ -1,7 +1,11 @@
 //! What processes have used and what they hold, as /proc shows it. Children count with their parents.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::wait::{PATIENCE, wait_until};
+
+/// Whoever used nothing for so long has come to rest.
+const REST: Duration = Duration::from_millis(500);
 /// What Linux counts processor time in, whatever the kernel itself uses.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -20,7 +24,28 @@ pub fn own_cpu() -> Duration {
     read(std::process::id()).map(|usage| usage.cpu).unwrap_or_default()
 }
 
-pub(super) fn of(pids: impl Iterator<Item = u32>) -> Usage {
+/// What processes used during some work and until they have come to rest after it, in seconds of a processor; and what came of the work.
+pub fn cpu_of<T>(usage: impl Fn() -> Usage, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(f64, T)> {
+    let before = at_rest(&usage).cpu;
+    let result = work()?;
+    Ok(((at_rest(&usage).cpu - before).as_secs_f64(), result))
+}
+
+/// Waits until the processes use no processor; what they have used and hold then.
+pub fn at_rest(usage: impl Fn() -> Usage) -> Usage {
+    let (mut last, mut since) = (usage().cpu, Instant::now());
+    wait_until("processes to come to rest", PATIENCE, || {
+        let now = usage();
+        // One tick of the clock now and then is housekeeping.
+        if now.cpu > last + Duration::from_millis(10) {
+            (last, since) = (now.cpu, Instant::now());
+        }
+        (since.elapsed() > REST).then_some(now)
+    })
+}
+
+/// Of these processes together.
+pub fn of(pids: impl Iterator<Item = u32>) -> Usage {
     let mut all = Usage::default();
     let mut left: Vec<u32> = pids.collect();
     while let Some(pid) = left.pop() {

@@ -1,33 +1,26 @@
-//! The figures as bars, one panel per measure, in SVG written by hand: no library is worth four panels.
+//! The figures as bars, one panel per measure, in SVG written by hand: no library is worth a few panels.
 
 use std::fmt::Write as _;
 
-use underpass_testbed::proxies::Proxy;
+use serde::Serialize;
 
-use crate::measure::Measure;
-use crate::report::{Results, number};
+use super::{Contender, Results, number};
 
-const PANELS: [(Measure, &str); 4] = [
-    (Measure::CpuPerGib, "CPU seconds per GiB"),
-    (Measure::CpuPerConnection, "CPU µs per connection"),
-    (Measure::CpuPerRoundTrip, "CPU µs per round trip"),
-    (Measure::IdleMemory, "KiB per idle connection"),
-];
 const PANEL_WIDTH: f64 = 360.0;
-const PANEL_HEIGHT: f64 = 170.0;
+const PANEL_HEIGHT: f64 = 196.0;
 const LABEL_WIDTH: f64 = 80.0;
 const BAR_HEIGHT: f64 = 20.0;
 /// The longest bar; beside it stands its figure.
 const BAR_WIDTH: f64 = 210.0;
 
 /// All panels, two beside each other.
-pub(crate) fn svg(results: &Results) -> String {
-    let (width, height) = (2.0 * PANEL_WIDTH, 2.0 * PANEL_HEIGHT);
+pub(super) fn svg<C: Contender, M: Copy + Ord + Serialize>(results: &Results<C, M>, panels: &[(M, &str)]) -> String {
+    let (width, height) = (2.0 * PANEL_WIDTH, panels.len().div_ceil(2) as f64 * PANEL_HEIGHT);
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n"
     );
-    for (index, (measure, title)) in PANELS.iter().enumerate() {
+    for (index, (measure, title)) in panels.iter().enumerate() {
         let (x, y) = ((index % 2) as f64 * PANEL_WIDTH, (index / 2) as f64 * PANEL_HEIGHT);
         let _ = writeln!(
             text,
@@ -40,13 +33,14 @@ pub(crate) fn svg(results: &Results) -> String {
     text
 }
 
-fn bars(text: &mut String, results: &Results, measure: Measure) {
-    let values: Vec<_> = results.proxies().filter_map(|proxy| Some((proxy, results.median(proxy, measure)?))).collect();
+fn bars<C: Contender, M: Copy + Ord + Serialize>(text: &mut String, results: &Results<C, M>, measure: M) {
+    let values: Vec<_> =
+        results.contenders().filter_map(|contender| Some((contender, results.median(contender, measure)?))).collect();
     let largest = values.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
-    for (row, (proxy, value)) in values.iter().enumerate() {
+    for (row, (contender, value)) in values.iter().enumerate() {
         let y = 34.0 + row as f64 * (BAR_HEIGHT + 6.0);
         let length = value / largest * BAR_WIDTH;
-        let colour = if *proxy == Proxy::Underpass { "#0a7d4f" } else { "#9aa5b1" };
+        let colour = if *contender == C::OURS { "#0a7d4f" } else { "#9aa5b1" };
         let (middle, end) = (y + BAR_HEIGHT - 6.0, LABEL_WIDTH + length + 6.0);
         let _ = writeln!(
             text,
@@ -54,7 +48,7 @@ fn bars(text: &mut String, results: &Results, measure: Measure) {
              <rect x=\"{LABEL_WIDTH}\" y=\"{y}\" width=\"{length:.1}\" height=\"{BAR_HEIGHT}\" fill=\"{colour}\"/>\
              <text x=\"{end:.1}\" y=\"{middle}\">{figure}</text>",
             x = LABEL_WIDTH - 6.0,
-            name = proxy.name(),
+            name = contender.name(),
             figure = number(*value)
         );
     }
