@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lint conformance fuzz bench-apiserver bench-relay bench-fidelity setup
+.PHONY: help demo test lint conformance fuzz bench-apiserver bench-relay bench-fidelity bench-tunnel setup
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -39,6 +39,10 @@ bench-relay: setup ## the relay beside Envoy, HAProxy, nginx and sniproxy; write
 bench-fidelity: setup ## what a relay owes to both sides, asked of the same five; writes docs/fidelity.md
 	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed
 	./bench/fidelity --docs docs
+
+bench-tunnel: setup ## the tunnel beside rathole, bore, frp and chisel; writes docs/performance-tunnel.md
+	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed
+	./bench/tunnel --docs docs
 
 setup: # tool chains are checked, Debian packages and clients are installed
 	@./scripts/setup

@@ -1,6 +1,7 @@
 //! A running `underpass up` or `underpass apiserver`, or any other command of it, in a folder of its own.
 
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -86,6 +87,12 @@ impl Launch {
 
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// In a process group of its own: a Ctrl-C in the terminal is for the caller, who ends it in order.
+    pub fn apart(mut self) -> Self {
+        self.command.process_group(0);
         self
     }
 

@@ -1,0 +1,9 @@
+//go:build programs
+
+// Package programs pins what scripts/tunnel-peers builds. It is never compiled.
+package programs
+
+import (
+	_ "github.com/fatedier/frp/cmd/frpc"
+	_ "github.com/fatedier/frp/cmd/frps"
+)

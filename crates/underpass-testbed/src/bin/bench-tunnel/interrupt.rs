@@ -1,0 +1,34 @@
+//! A signal ends the measuring after the sample that is under way: whatever was made is removed by the values that made it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+static CAME: AtomicBool = AtomicBool::new(false);
+
+/// Whether somebody wants this to end.
+pub(crate) fn came() -> bool {
+    CAME.load(Ordering::Relaxed)
+}
+
+/// On a thread of its own, for as long as the process lives.
+pub(crate) fn listen() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                CAME.store(true, Ordering::Relaxed);
+                eprintln!("ending after this sample; what was started is being removed");
+            }
+        });
+    });
+    Ok(())
+}

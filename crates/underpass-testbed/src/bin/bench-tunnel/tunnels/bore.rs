@@ -1,0 +1,22 @@
+//! bore: its server is in the network; on the host runs one process for each tunnel. It has neither a file nor a setting for TCP_NODELAY,
+//! and logs every connection.
+
+use std::process::Command;
+
+use underpass_testbed::Process;
+
+use super::{Bed, Running};
+
+const CONTROL: u16 = 7835;
+
+pub(super) fn start<'a>(bed: &Bed<'a>) -> anyhow::Result<Running<'a>> {
+    let guest = bed.site.run(bed.program, &["server"], &[], CONTROL)?;
+    let client = |port: u16, target: std::net::SocketAddr| {
+        let mut command = Command::new(bed.program);
+        command.args(["local", &target.port().to_string(), "--local-host", &target.ip().to_string()]);
+        command.args(["--to", &guest.address.to_string(), "--port", &port.to_string()]);
+        Process::start(&mut command)
+    };
+    let processes = bed.tunnels().map(|(_, port, target)| client(port, target)).collect();
+    Running::of_two_halves(guest, processes, tempfile::tempdir()?)
+}
