@@ -14,6 +14,8 @@ pub struct ContainerRequest {
     /// Instead of the image's own entry point, if it is not empty.
     pub entrypoint: Vec<String>,
     pub command: Vec<String>,
+    /// Never a secret: the engine tells it to everybody who may ask.
+    pub environment: BTreeMap<String, String>,
     pub network: Option<NetworkChoice>,
     /// Reachable on the host at 127.0.0.1, at a port that the engine chooses.
     pub published: Vec<Port>,

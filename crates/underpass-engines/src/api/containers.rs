@@ -146,6 +146,8 @@ impl Connection {
     fn body(&self, request: &ContainerRequest) -> ContainerCreateBody {
         let list = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
         let labels = self.maker.labels().into_iter().chain(request.labels.clone()).collect();
+        let environment: Vec<String> =
+            request.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let networks = request.network.iter().map(|network| {
             let settings = EndpointSettings { aliases: list(&network.aliases), ..EndpointSettings::default() };
             (network.id.clone(), settings)
@@ -154,6 +156,7 @@ impl Connection {
             image: Some(request.image.clone()),
             entrypoint: list(&request.entrypoint),
             cmd: list(&request.command),
+            env: list(&environment),
             user: Some(format!("{USER}:{USER}")),
             labels: Some(labels),
             volumes: list(&request.private_folders),

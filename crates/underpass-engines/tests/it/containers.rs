@@ -13,6 +13,7 @@ on_both!(
     gets_files_that_only_it_can_read,
     has_no_rights,
     obeys_limits,
+    has_the_environment_that_was_asked_for,
     tells_how_it_ended,
     is_made_once,
     is_found_by_label_and_removed_in_any_state,
@@ -103,6 +104,14 @@ async fn obeys_limits(test: TestEngine) {
     let id = run(&test, &ContainerRequest { limits, ..shell(&test, None, &line).await }).await;
     wait_for_end(&test, &id).await;
     assert_eq!(test.engine.container_logs(&id, 20).await.unwrap(), "67108864\n50\n");
+}
+
+async fn has_the_environment_that_was_asked_for(test: TestEngine) {
+    let environment = labels(&[("RUST_LOG", "warn"), ("GREETING", "hello = world")]);
+    let request = ContainerRequest { environment, ..shell(&test, None, "echo $RUST_LOG, $GREETING").await };
+    let id = run(&test, &request).await;
+    wait_for_end(&test, &id).await;
+    assert_eq!(test.engine.container_logs(&id, 10).await.unwrap(), "warn, hello = world\n");
 }
 
 async fn tells_how_it_ended(test: TestEngine) {
