@@ -20,6 +20,11 @@ fn proxy_protocol() {
     replay("proxy_protocol", invariants::proxy_protocol);
 }
 
+#[test]
+fn stream_header() {
+    replay("stream_header", invariants::stream_header);
+}
+
 fn replay(target: &str, check: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -4,6 +4,7 @@ use std::io::Cursor;
 
 use rustls::server::Acceptor;
 use underpass_protocols::proxy_protocol::{self, Addresses, CRC32C, Checksum, Command, Header, Parsed, Tlv, Version};
+use underpass_protocols::stream_header::{self, StreamHeader};
 use underpass_protocols::{ClientHello, Inspected, MAX_HELLO, NormalName, Sni, Sniffed, inspect, sniff};
 
 /// An answer is final, `need` is a promise, and no server reads another name than we do.
@@ -59,6 +60,14 @@ pub(crate) fn proxy_protocol(bytes: &[u8]) {
     if let Parsed::Header(header) = whole {
         assert!(header.len <= bytes.len());
         header_survives_writing(&header);
+    }
+}
+
+/// Whatever is taken is taken for exactly what would be written: there are no two ways to say one thing.
+pub(crate) fn stream_header(bytes: &[u8]) {
+    let Some(header) = bytes.first_chunk::<{ stream_header::LENGTH }>() else { return };
+    if let Ok(read) = StreamHeader::decode(header) {
+        assert_eq!(read.encode(), *header);
     }
 }
 

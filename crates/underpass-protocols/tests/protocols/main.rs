@@ -10,3 +10,4 @@ mod invariants;
 mod proxy_protocol;
 mod real_clients;
 mod rustls_agrees;
+mod stream_header;
