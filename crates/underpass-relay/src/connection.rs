@@ -103,8 +103,10 @@ impl Connection {
 
     /// The first look, right after accept.
     pub(crate) fn begin(&mut self, key: Key, ctx: &mut Context) -> Fate {
-        let mut fate = self.read_opening(key, ctx);
-        if fate == Fate::Stay && self.is_silent() && self.expects(ctx) == Expects::Nothing {
+        let expects = self.expects(ctx);
+        // What stands ready says nothing yet, and its event comes even if it has spoken before it is watched.
+        let mut fate = if expects == Expects::StreamHeader { Fate::Stay } else { self.read_opening(key, ctx) };
+        if fate == Fate::Stay && self.is_silent() && expects == Expects::Nothing {
             fate = self.decide(key, &Found::plain(), &[], ctx);
         }
         match fate {

@@ -59,9 +59,15 @@ impl Mailbox {
     }
 
     pub(crate) fn send(&self, order: Order) {
-        self.orders.lock().push(order);
-        // Full only when it has rung 2^64 times without being heard.
-        let _ = io::write(&self.bell, &1_u64.to_ne_bytes());
+        let mut orders = self.orders.lock();
+        orders.push(order);
+        let is_first = orders.len() == 1;
+        drop(orders);
+        // For the others it has rung already: who hears it takes all.
+        if is_first {
+            // Full only when it has rung 2^64 times without being heard.
+            let _ = io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
     }
 }
 

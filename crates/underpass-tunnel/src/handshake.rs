@@ -80,17 +80,23 @@ impl Prover {
         let mut opening = [kind as u8; 1 + NONCE];
         opening[1..].copy_from_slice(&own);
         stream.write_all(&opening).await.map_err(HandshakeError::Left)?;
-        let other: Nonce = read(stream).await?;
-        let proof: [u8; PROOF] = read(stream).await?;
+        let (other, proof) = split(read::<{ NONCE + PROOF }>(stream).await?);
         self.check("client", kind, &own, &other, &proof)?;
         let proof = self.prove("server", kind, &other, &own);
         stream.write_all(&proof).await.map_err(HandshakeError::Left)
     }
 
     async fn accept(&self, stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<Kind, HandshakeError> {
-        let [kind] = read(stream).await?;
+        let mut opening = [0; 1 + NONCE];
+        let read_at_once = stream.read(&mut opening).await.map_err(HandshakeError::Left)?;
+        if read_at_once == 0 {
+            return Err(HandshakeError::Left(io::ErrorKind::UnexpectedEof.into()));
+        }
+        // Whoever speaks something else need not say enough of it.
+        let [kind, ..] = opening;
         let kind = Kind::from_byte(kind).ok_or(HandshakeError::Foreign)?;
-        let other: Nonce = read(stream).await?;
+        stream.read_exact(&mut opening[read_at_once..]).await.map_err(HandshakeError::Left)?;
+        let [_, other @ ..] = opening;
         let own: Nonce = rand::random();
         let mut answer = [0; NONCE + PROOF];
         answer[..NONCE].copy_from_slice(&own);
@@ -130,6 +136,13 @@ impl Kind {
 /// All parts but the role have a fixed length, and the roles are equally long: no two different handshakes say the same.
 fn said(role: &str, kind: Kind, first: &Nonce, second: &Nonce) -> Vec<u8> {
     [role.as_bytes(), &[kind as u8], first, second].concat()
+}
+
+fn split(answer: [u8; NONCE + PROOF]) -> (Nonce, [u8; PROOF]) {
+    let (mut nonce, mut proof) = ([0; NONCE], [0; PROOF]);
+    nonce.copy_from_slice(&answer[..NONCE]);
+    proof.copy_from_slice(&answer[NONCE..]);
+    (nonce, proof)
 }
 
 async fn within<T>(handshake: impl Future<Output = Result<T, HandshakeError>>) -> Result<T, HandshakeError> {

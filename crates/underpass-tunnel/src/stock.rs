@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -25,6 +25,7 @@ pub(crate) const LEAST_STREAMS: usize = 4;
 /// Idle connections cost both ends a descriptor each.
 const MOST: usize = 64;
 const MOST_DIALLING: usize = 64;
+const PARTS: usize = 4;
 /// How long a grown stock stays so when nobody waits any more.
 const SHRINK_AFTER: Duration = Duration::from_secs(10);
 /// For the connection alone; the handshake has its own.
@@ -123,8 +124,7 @@ impl Keeper {
     pub(crate) fn taken(&self) {
         let mut state = self.state.lock();
         state.idle = state.idle.saturating_sub(1);
-        drop(state);
-        self.changed.notify_one();
+        self.wake_if_worth_it(state);
     }
 
     pub(crate) fn set_least(&self, least: usize) {
@@ -148,16 +148,27 @@ impl Keeper {
     async fn add(&self, give: impl Fn(TcpStream, SocketAddr)) {
         match self.dial().await {
             Ok((stream, address)) => {
-                self.state.lock().succeeded();
+                let mut state = self.state.lock();
+                state.succeeded();
+                self.wake_if_worth_it(state);
                 give(stream, address);
             }
             Err(error) => {
                 let reason = chain(&error);
                 debug!(kind = ?self.kind, reason, "no data connection");
                 self.state.lock().failed(reason, Instant::now());
+                self.changed.notify_one();
             }
         }
-        self.changed.notify_one();
+    }
+
+    /// Not under the lock: those who carry traffic take it too.
+    fn wake_if_worth_it(&self, state: MutexGuard<'_, State>) {
+        let is_worth_it = state.is_worth_it();
+        drop(state);
+        if is_worth_it {
+            self.changed.notify_one();
+        }
     }
 
     async fn dial(&self) -> Result<(TcpStream, SocketAddr), DialError> {
@@ -191,10 +202,21 @@ impl Keeper {
 impl State {
     /// How many to dial now; they count as being dialled.
     fn begin(&mut self) -> usize {
-        let wanted = self.waiting + self.target.saturating_sub(self.idle);
-        let due = wanted.min(MOST_DIALLING).saturating_sub(self.dialling);
+        let due = self.due();
         self.dialling += due;
         due
+    }
+
+    fn due(&self) -> usize {
+        let wanted = self.waiting + self.target.saturating_sub(self.idle);
+        wanted.min(MOST_DIALLING).saturating_sub(self.dialling)
+    }
+
+    /// A large stock is filled up by a part of it at a time: both halves then wake up once for several connections. Whoever waits does
+    /// not wait for that.
+    fn is_worth_it(&self) -> bool {
+        let due = self.due();
+        due > 0 && (self.waiting > 0 || due >= self.target / PARTS)
     }
 
     fn succeeded(&mut self) {
@@ -249,6 +271,23 @@ mod tests {
         assert_eq!(state.begin(), 10, "who waits is dialled for on top");
         state.waiting = 1000;
         assert_eq!(state.begin(), MOST_DIALLING - 14);
+    }
+
+    #[test]
+    fn a_large_stock_is_filled_up_by_parts_and_nobody_waits_for_that() {
+        let mut state = State { idle: 64, ..state(64) };
+        assert!(!state.is_worth_it());
+        state.idle = 49;
+        assert!(!state.is_worth_it());
+        state.waiting = 1;
+        assert!(state.is_worth_it());
+        state.waiting = 0;
+        state.idle = 48;
+        assert!(state.is_worth_it());
+        assert_eq!(state.begin(), 16);
+        assert!(!state.is_worth_it(), "they are under way");
+        let small = State { idle: 3, ..self::state(4) };
+        assert!(small.is_worth_it(), "of a small stock each is replaced at once");
     }
 
     #[test]

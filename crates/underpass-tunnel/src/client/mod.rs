@@ -101,6 +101,9 @@ impl Client {
         let acceptor = tls::acceptor(&secrets.identity)?;
         let control = bind(settings.ip, settings.control_port, "control connections").await?;
         let data = bind(settings.ip, settings.data_port, "data connections").await?;
+        // Accepted connections inherit both: the relay decides what is sent together, and one may stand ready for days.
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&data, true);
+        let _ = rustix::net::sockopt::set_socket_keepalive(&data, true);
         let (wants, _) = broadcast::channel(WANTS);
         let half = Arc::new(Half::start(secrets, &settings, &wants).await?);
         let stop = CancellationToken::new();
@@ -181,12 +184,8 @@ impl Half {
 
     /// Whether it comes from the other half; if so, it stands ready.
     async fn examine(&self, mut stream: TcpStream, source: IpAddr) {
-        // The relay decides what is sent together.
-        let _ = stream.set_nodelay(true);
         match self.prover.accepted(&mut stream).await {
             Ok(Kind::Streams) => {
-                // A data connection may stand ready for days.
-                let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
                 if let Ok(stream) = stream.into_std() {
                     self.stock.put(OwnedFd::from(stream));
                 }

@@ -16,6 +16,7 @@ mod up;
 mod version;
 
 use anyhow::Context;
+use tokio::runtime::Builder;
 
 use crate::args::{Command, Explain, ExplainWhat};
 use crate::exit::Ended;
@@ -29,8 +30,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
         Command::Down(args) => on_runtime(down::run(args)),
         Command::Monitor(args) => on_runtime(monitor::run(args)),
         Command::Proxy(args) => proxy::run(args),
-        Command::TunnelServer(args) => on_runtime(tunnel_server::run(args)),
-        Command::TunnelClient(args) => on_runtime(tunnel_client::run(args)),
+        Command::TunnelServer(args) => on_one_thread(tunnel_server::run(args)),
+        Command::TunnelClient(args) => on_one_thread(tunnel_client::run(args)),
         Command::Plan(args) => plan::run(&args.files, args.output),
         Command::Explain(Explain { what: ExplainWhat::Route(args) }) => explain::run(&args),
         Command::Status(args) => on_runtime(status::run(args)),
@@ -41,9 +42,18 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
 }
 
 fn on_runtime(command: impl Future<Output = anyhow::Result<Ended>>) -> anyhow::Result<Ended> {
+    run_on(Builder::new_multi_thread(), command)
+}
+
+/// For what only stands beside a relay, whose threads do the work: several would mostly wake each other up.
+fn on_one_thread(command: impl Future<Output = anyhow::Result<Ended>>) -> anyhow::Result<Ended> {
+    run_on(Builder::new_current_thread(), command)
+}
+
+fn run_on(mut threads: Builder, command: impl Future<Output = anyhow::Result<Ended>>) -> anyhow::Result<Ended> {
     // An error means that somebody has chosen a provider already, and any will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the threads")?;
+    let runtime = threads.enable_all().build().context("cannot start the threads")?;
     let result = runtime.block_on(command);
     // A forced end does not wait for what is stuck.
     runtime.shutdown_background();
