@@ -206,7 +206,9 @@ pub fn said_version(program: &Path, argument: &str) -> String {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     let numbers = text.split(|c: char| c.is_whitespace() || c == '/');
-    let is_version = |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());
+    // A time begins like one, and ends otherwise.
+    let is_version =
+        |word: &&str| word.contains('.') && !word.contains(':') && word.starts_with(|c: char| c.is_ascii_digit());
     numbers.into_iter().find(is_version).unwrap_or("of unknown version").to_owned()
 }
 

@@ -18,6 +18,8 @@ const NAME: &str = "bench.test";
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub(crate) struct Amounts {
     pub(crate) repeats: usize,
+    /// From a declaration to a byte, and to one more tunnel.
+    pub(crate) starts: usize,
     /// Each way, on each connection.
     pub(crate) bulk_bytes: u64,
     pub(crate) streams: usize,
@@ -28,10 +30,10 @@ pub(crate) struct Amounts {
 
 impl Amounts {
     pub(crate) const FULL: Self =
-        Self { repeats: 5, bulk_bytes: 128 << 20, streams: 5_000, round_trips: 1_000, idle: 1_000 };
+        Self { repeats: 3, starts: 5, bulk_bytes: 128 << 20, streams: 5_000, round_trips: 1_000, idle: 1_000 };
 
     pub(crate) const QUICK: Self =
-        Self { repeats: 1, bulk_bytes: 32 << 20, streams: 1_000, round_trips: 200, idle: 200 };
+        Self { repeats: 1, starts: 1, bulk_bytes: 32 << 20, streams: 1_000, round_trips: 200, idle: 200 };
 }
 
 /// One column of the table is a tunnel, one row is one of these.

@@ -48,6 +48,7 @@ pub(crate) fn rows() -> Vec<Row<Measure>> {
 pub(crate) fn write(results: &Results, amounts: &Amounts, engine: &str, folder: &Path) -> std::io::Result<()> {
     let counts = [
         ("{repeats}", amounts.repeats),
+        ("{starts}", amounts.starts),
         ("{streams}", amounts.streams),
         ("{clients}", CLIENTS),
         ("{idle}", amounts.idle),
@@ -71,7 +72,7 @@ The containers run on {engine}.
 ![The same as bars](performance-tunnel.svg)
 
 Written by `bench-tunnel` in `crates/underpass-testbed`; [the same of proxies](performance.md) is measured with the same load. Each figure
-is the median of {repeats} samples, with the least and the greatest of them behind it; tunnels take turns, so that a slow minute of the
+is the median of {repeats} samples ({starts} of starts), with the least and the greatest of them behind it; tunnels take turns, so that a slow minute of the
 machine meets all of them. A time is what it was on a machine that others used too; processor time hardly depends on that.
 
 A client on the host connects to an address of a container network. There, in a container with nothing but its program, stands one
@@ -80,7 +81,7 @@ that measures; their processor time is not counted, except in the row that says 
 and two objects that are applied. The others are told the same four tunnels in the words of `src/bin/bench-tunnel/tunnels/`:
 
 - **rathole** over plain TCP, with `nodelay`.
-- **bore** as it comes: a process for each tunnel on the host, a log line for each stream, no setting for `TCP_NODELAY`.
+- **bore** as it comes: a process for each tunnel on the host, no setting for `TCP_NODELAY`.
 - **frp** without TLS and with a pool of 5 connections, which its documentation recommends for short streams; **frp no mux** is the same
   with `tcpMux` off, which its documentation does not recommend, but which costs less.
 - **chisel** as it comes; it cannot do without encryption.

@@ -16,6 +16,9 @@ const MINE: &str = "dev.underpass.bench";
 /// Where a program finds its files.
 pub(crate) const FOLDER: &str = "/etc/bench";
 
+/// What the programs written in Rust take for "no line per stream"; the others do not look at it.
+pub(crate) const QUIET: (&str, &str) = ("RUST_LOG", "warn");
+
 /// A network of an engine; it goes with this value, and so does what runs on it.
 pub(crate) struct Site {
     pub(crate) runtime: Runtime,
@@ -66,6 +69,7 @@ impl Site {
             name: self.engine.name(&name),
             image: self.image(program, &name)?,
             command: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            environment: labels(&[QUIET]),
             network: Some(NetworkChoice { id: self.network.id.clone(), aliases: Vec::new() }),
             private_folders: vec![FOLDER.to_owned()],
             ..ContainerRequest::default()

@@ -1,11 +1,11 @@
-//! bore: its server is in the network; on the host runs one process for each tunnel. It has neither a file nor a setting for TCP_NODELAY,
-//! and logs every connection.
+//! bore: its server is in the network; on the host runs one process for each tunnel. It has neither a file nor a setting for TCP_NODELAY.
 
 use std::process::Command;
 
 use underpass_testbed::Process;
 
 use super::{Bed, Running};
+use crate::site::QUIET;
 
 const CONTROL: u16 = 7835;
 
@@ -15,7 +15,7 @@ pub(super) fn start<'a>(bed: &Bed<'a>) -> anyhow::Result<Running<'a>> {
         let mut command = Command::new(bed.program);
         command.args(["local", &target.port().to_string(), "--local-host", &target.ip().to_string()]);
         command.args(["--to", &guest.address.to_string(), "--port", &port.to_string()]);
-        Process::start(&mut command)
+        Process::start(command.env(QUIET.0, QUIET.1))
     };
     let processes = bed.tunnels().map(|(_, port, target)| client(port, target)).collect();
     Running::of_two_halves(guest, processes, tempfile::tempdir()?)

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use tempfile::TempDir;
-use underpass_testbed::load::Backend;
+use underpass_testbed::load::{Backend, client};
 use underpass_testbed::report::{Contender, said_version};
 use underpass_testbed::usage::{self, Usage};
 use underpass_testbed::{PATIENCE, Process, look_until};
@@ -187,10 +187,13 @@ impl<'a> Running<'a> {
     }
 
     fn wait_until_it_leads_somewhere(&mut self) -> anyhow::Result<()> {
-        for (name, address) in self.services.each() {
+        for (name, address) in self.services.each().into_iter().rev() {
+            // A port may listen before it leads anywhere. Two of the servers speak only when they are asked more than this.
+            let leads_somewhere =
+                || if name == "greet" { client::greeted(address, name) } else { TcpStream::connect(address) }.is_ok();
             let reached = look_until(PATIENCE, || {
                 let over = self.host.iter_mut().any(|process| !process.is_running());
-                (over || TcpStream::connect(address).is_ok()).then_some(over)
+                (over || leads_somewhere()).then_some(over)
             });
             if reached != Some(false) {
                 let said: String = self.host.iter().map(|process| process.stdout() + &process.stderr()).collect();

@@ -6,7 +6,7 @@ use std::process::Command;
 use underpass_testbed::Process;
 
 use super::{Bed, Running, put};
-use crate::site::FOLDER;
+use crate::site::{FOLDER, QUIET};
 
 const CONTROL: u16 = 2333;
 /// It cannot do without.
@@ -28,7 +28,7 @@ pub(super) fn start<'a>(bed: &Bed<'a>) -> anyhow::Result<Running<'a>> {
     let folder = tempfile::tempdir()?;
     let head = half("client", &format!("remote_addr = \"{}:{CONTROL}\"", guest.address));
     let file = put(&folder, "client.toml", &(head + &client))?;
-    let process = Process::start(Command::new(bed.program).arg("--client").arg(file).env("RUST_LOG", "warn"));
+    let process = Process::start(Command::new(bed.program).arg("--client").arg(file).env(QUIET.0, QUIET.1));
     Running::of_two_halves(guest, vec![process], folder)
 }
 
