@@ -28,7 +28,8 @@ pub fn own_cpu() -> Duration {
 pub fn cpu_of<T>(usage: impl Fn() -> Usage, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(f64, T)> {
     let before = at_rest(&usage).cpu;
     let result = work()?;
-    Ok(((at_rest(&usage).cpu - before).as_secs_f64(), result))
+    // Less when one of them has ended: then the work has failed, or the next will.
+    Ok((at_rest(&usage).cpu.saturating_sub(before).as_secs_f64(), result))
 }
 
 /// Waits until the processes use no processor; what they have used and hold then.

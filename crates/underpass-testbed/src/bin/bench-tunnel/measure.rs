@@ -85,6 +85,7 @@ impl Bench<'_> {
         let image = ours.first_byte()?.image;
         drop(ours);
         self.bed.site.forget_image(&image)?;
+        self.bed.site.forget_at_the_end(self.bed.program, image);
         let absent = Ours::up(&self.bed)?.first_byte()?.first_byte;
         let ours = Ours::up(&self.bed)?;
         let present = ours.first_byte()?.first_byte;

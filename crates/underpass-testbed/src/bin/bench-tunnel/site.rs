@@ -25,6 +25,7 @@ pub(crate) struct Site {
     /// Removes network and containers when it goes.
     pub(crate) engine: TestEngine,
     network: Network,
+    /// Of each program. They go with this value.
     images: RefCell<BTreeMap<PathBuf, String>>,
 }
 
@@ -107,6 +108,11 @@ impl Site {
                 None => Ok(()),
             }
         })?)
+    }
+
+    /// Takes an image away at the end that somebody else has made of a program.
+    pub(crate) fn forget_at_the_end(&self, program: &Path, reference: String) {
+        self.images.borrow_mut().insert(program.to_owned(), reference);
     }
 
     fn guest(&self, name: &str) -> anyhow::Result<Guest<'_>> {

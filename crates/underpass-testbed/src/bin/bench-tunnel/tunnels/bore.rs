@@ -2,10 +2,7 @@
 
 use std::process::Command;
 
-use underpass_testbed::Process;
-
-use super::{Bed, Running};
-use crate::site::QUIET;
+use super::{Bed, Running, on_host};
 
 const CONTROL: u16 = 7835;
 
@@ -15,7 +12,7 @@ pub(super) fn start<'a>(bed: &Bed<'a>) -> anyhow::Result<Running<'a>> {
         let mut command = Command::new(bed.program);
         command.args(["local", &target.port().to_string(), "--local-host", &target.ip().to_string()]);
         command.args(["--to", &guest.address.to_string(), "--port", &port.to_string()]);
-        Process::start(command.env(QUIET.0, QUIET.1))
+        on_host(&mut command)
     };
     let processes = bed.tunnels().map(|(_, port, target)| client(port, target)).collect();
     Running::of_two_halves(guest, processes, tempfile::tempdir()?)

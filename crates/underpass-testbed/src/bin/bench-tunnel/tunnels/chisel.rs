@@ -2,9 +2,7 @@
 
 use std::process::Command;
 
-use underpass_testbed::Process;
-
-use super::{Bed, Running};
+use super::{Bed, Running, on_host};
 
 const CONTROL: u16 = 8080;
 
@@ -13,6 +11,6 @@ pub(super) fn start<'a>(bed: &Bed<'a>) -> anyhow::Result<Running<'a>> {
     let mut client = Command::new(bed.program);
     client.args(["client", &format!("http://{}:{CONTROL}", guest.address)]);
     client.args(bed.tunnels().map(|(_, port, target)| format!("R:0.0.0.0:{port}:{target}")));
-    let process = Process::start(&mut client);
+    let process = on_host(&mut client);
     Running::of_two_halves(guest, vec![process], tempfile::tempdir()?)
 }

@@ -4,9 +4,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use underpass_testbed::Process;
-
-use super::{Bed, Running, put};
+use super::{Bed, Running, on_host, put};
 use crate::site::FOLDER;
 
 const CONTROL: u16 = 7000;
@@ -32,6 +30,6 @@ pub(super) fn start<'a>(bed: &Bed<'a>, one_connection: bool) -> anyhow::Result<R
     }
     let folder = tempfile::tempdir()?;
     let file = put(&folder, "frpc.toml", &client)?;
-    let process = Process::start(Command::new(bed.program.with_file_name("frpc")).arg("-c").arg(file));
+    let process = on_host(Command::new(bed.program.with_file_name("frpc")).arg("-c").arg(file));
     Running::of_two_halves(guest, vec![process], folder)
 }

@@ -11,7 +11,9 @@ mod rathole;
 mod underpass;
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 use tempfile::TempDir;
@@ -20,7 +22,7 @@ use underpass_testbed::report::{Contender, said_version};
 use underpass_testbed::usage::{self, Usage};
 use underpass_testbed::{PATIENCE, Process, look_until};
 
-use crate::site::{Guest, Site};
+use crate::site::{Guest, QUIET, Site};
 
 pub(crate) use underpass::Ours;
 
@@ -206,6 +208,11 @@ impl<'a> Running<'a> {
 
 fn services_at(address: IpAddr) -> Services<SocketAddr> {
     PORTS.map(|_, port| SocketAddr::new(address, port))
+}
+
+/// The half on the host. A Ctrl-C in the terminal is not for it: it ends with its value, after the sample.
+fn on_host(command: &mut Command) -> Process {
+    Process::start(command.env(QUIET.0, QUIET.1).process_group(0))
 }
 
 /// A file for the half on the host.

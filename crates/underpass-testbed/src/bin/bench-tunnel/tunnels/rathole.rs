@@ -3,10 +3,8 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use underpass_testbed::Process;
-
-use super::{Bed, Running, put};
-use crate::site::{FOLDER, QUIET};
+use super::{Bed, Running, on_host, put};
+use crate::site::FOLDER;
 
 const CONTROL: u16 = 2333;
 /// It cannot do without.
@@ -28,7 +26,7 @@ pub(super) fn start<'a>(bed: &Bed<'a>) -> anyhow::Result<Running<'a>> {
     let folder = tempfile::tempdir()?;
     let head = half("client", &format!("remote_addr = \"{}:{CONTROL}\"", guest.address));
     let file = put(&folder, "client.toml", &(head + &client))?;
-    let process = Process::start(Command::new(bed.program).arg("--client").arg(file).env(QUIET.0, QUIET.1));
+    let process = on_host(Command::new(bed.program).arg("--client").arg(file));
     Running::of_two_halves(guest, vec![process], folder)
 }
 

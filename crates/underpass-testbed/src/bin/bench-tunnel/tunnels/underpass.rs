@@ -41,6 +41,7 @@ pub(super) fn start<'a>(bed: &Bed<'a>) -> anyhow::Result<Running<'a>> {
     let services =
         super::Services { greet: reached.greet?, hold: reached.hold?, echo: reached.echo?, bulk: reached.bulk? };
     let pids = ours.pids()?;
+    bed.site.forget_at_the_end(bed.program, ours.image()?);
     let folder = tempfile::tempdir()?;
     Ok(Running { services, pids, host: Vec::new(), _guest: None, _ours: Some(ours), _folder: folder })
 }
@@ -70,8 +71,7 @@ impl<'a> Ours<'a> {
             let first_byte = began.elapsed();
             let applied = applying.join().ok().filter(|ended| ended.code == Some(0));
             applied.context("kubectl apply failed")?;
-            let image = self.status()["clientProxyContainerImage"].as_str().map(str::to_owned);
-            Ok(Started { first_byte, image: image.context("the status names no image")? })
+            Ok(Started { first_byte, image: self.image()? })
         })
     }
 
@@ -105,6 +105,12 @@ impl<'a> Ours<'a> {
     fn status(&self) -> Value {
         let object = self.site.runtime.block_on(self.proxies.get_opt(NAME)).ok().flatten();
         object.map(|mut object| object.data["status"].take()).unwrap_or_default()
+    }
+
+    /// Of the half in the network.
+    fn image(&self) -> anyhow::Result<String> {
+        let image = self.status()["clientProxyContainerImage"].as_str().map(str::to_owned);
+        image.context("the status names no image")
     }
 
     /// Of the half on the host and the half in the container.
