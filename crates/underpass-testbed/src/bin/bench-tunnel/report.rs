@@ -72,8 +72,9 @@ The containers run on {engine}.
 ![The same as bars](performance-tunnel.svg)
 
 Written by `bench-tunnel` in `crates/underpass-testbed`; [the same of proxies](performance.md) is measured with the same load. Each figure
-is the median of {repeats} samples ({starts} of starts), with the least and the greatest of them behind it; tunnels take turns, so that a slow minute of the
-machine meets all of them. A time is what it was on a machine that others used too; processor time hardly depends on that.
+is the median of {repeats} samples ({starts} of starts), with the least and the greatest of them behind it; tunnels take turns, so that a slow
+minute of the machine meets all of them. Processor time depends less than time on who else uses the machine, but it does:
+compare within a run.
 
 A client on the host connects to an address of a container network. There, in a container with nothing but its program, stands one
 half of the tunnel; the other half runs on the host and connects to a server on 127.0.0.1. Client and server are threads of the program
@@ -83,7 +84,7 @@ and two objects that are applied. The others are told the same four tunnels in t
 - **rathole** over plain TCP, with `nodelay`.
 - **bore** as it comes: a process for each tunnel on the host, no setting for `TCP_NODELAY`.
 - **frp** without TLS and with a pool of 5 connections, which its documentation recommends for short streams; **frp no mux** is the same
-  with `tcpMux` off, which its documentation does not recommend, but which costs less.
+  with `tcpMux` off, which is on as it comes; for bulk it costs less.
 - **chisel** as it comes; it cannot do without encryption.
 - **underpass** sends data in the clear, too, over connections that were authenticated at their start; only its control connection
   is encrypted.
