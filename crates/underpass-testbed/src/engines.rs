@@ -1,10 +1,13 @@
 //! Real Podman and Docker: the shared ones that `scripts/engines up` has started, and private ones that a test may stop.
 
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::Signal;
+use rustix::thread::LinkNameSpaceType;
 use tempfile::TempDir;
 use underpass_engines::labels::{INSTANCE, Maker};
 use underpass_engines::{Candidate, ContainerEngine, EngineKind, LocalEngine, scratch_image};
@@ -28,6 +31,8 @@ pub struct TestEngine {
 pub struct PrivateEngine {
     kind: EngineKind,
     process: Option<Process>,
+    /// Its network's and its mounts', kept so that it comes back to where it was. Only root can have them.
+    namespaces: Option<[File; 2]>,
     folder: TempDir,
 }
 
@@ -123,7 +128,7 @@ impl Drop for TestEngine {
 impl PrivateEngine {
     pub fn start(kind: EngineKind) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let mut engine = Self { kind, process: None, folder };
+        let mut engine = Self { kind, process: None, namespaces: None, folder };
         engine.start_again();
         engine
     }
@@ -133,16 +138,27 @@ impl PrivateEngine {
         TestEngine::at(self.kind, &format!("unix://{}", self.socket().display()))
     }
 
+    /// This thread, and every process and thread that it starts from now on, stands where the engine's containers can be reached.
+    pub fn enter(&self) {
+        let [network, _] = self.namespaces.as_ref().expect("only root may enter an engine's network");
+        rustix::thread::move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+            .unwrap_or_else(|error| panic!("the engine's network cannot be entered: {error}"));
+    }
+
     pub fn start_again(&mut self) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/engines");
         let kind = self.kind.to_string().to_lowercase();
         let mut command = Command::new(script);
-        let mut process = Process::start(command.arg("private").arg(kind).arg(self.folder.path()));
+        let here = std::process::id();
+        let namespaces = self.namespaces.iter().flatten().map(|file| format!("/proc/{here}/fd/{}", file.as_raw_fd()));
+        let mut process = Process::start(command.arg("private").arg(kind).arg(self.folder.path()).args(namespaces));
         let socket = self.socket();
         wait_until("a private engine that answers", PATIENCE, || {
             assert!(process.is_running(), "the engine has ended: {}", process.stderr());
             std::os::unix::net::UnixStream::connect(&socket).ok()
         });
+        let namespace = |name| File::open(format!("/proc/{}/ns/{name}", process.pid())).ok();
+        self.namespaces = self.namespaces.take().or_else(|| Some([namespace("net")?, namespace("mnt")?]));
         self.process = Some(process);
     }
 

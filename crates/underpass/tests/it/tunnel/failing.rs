@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use underpass_engines::{ContainerEngine, EngineKind};
 
-use super::rig::{condition, tunnel, tunnel_status, until_dead};
+use super::rig::{client_process, condition, tunnel, tunnel_status, until_dead};
 use super::{Rig, on_both, servers};
 
 on_both!(
@@ -56,23 +56,10 @@ fn a_dead_server_proxy_fails_everything(kind: EngineKind) {
 
 fn a_dead_container_fails_everything(kind: EngineKind) {
     let (rig, before) = started(kind, "Never");
-    // The container's only process, as the host sees it.
-    let pid = processes_of("tunnel-client", &rig);
+    let pid = client_process(&rig.containers("p")[0].id);
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     assert_failed(&rig, &before, "exit code 137");
     rig.end();
-}
-
-/// The process whose command line and cgroup name this test's container.
-fn processes_of(word: &str, rig: &Rig) -> i32 {
-    let id = &rig.containers("p")[0].id;
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let found = pids.into_iter().find(|pid| {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        read("cmdline").contains(word) && read("cgroup").contains(id)
-    });
-    found.unwrap_or_else(|| panic!("no process of the container {id}"))
 }
 
 fn a_container_that_somebody_removed_fails_everything(kind: EngineKind) {

@@ -1,8 +1,13 @@
 //! A container on a network that uses tunnels as their users do: it has a shell, and nothing of ours.
 
+use std::time::Duration;
+
 use tokio::runtime::Runtime;
 use underpass_engines::{Container, ContainerEngine, ContainerRequest, ContainerState, NetworkChoice};
 use underpass_testbed::{PATIENCE, TestEngine, wait_until};
+
+/// Some have a lot to carry.
+const PATIENT: Duration = Duration::from_secs(180);
 
 /// Before what a script says, so that nothing said can be told from nothing heard.
 const SAID: &str = "said: ";
@@ -33,7 +38,7 @@ impl Guest<'_> {
     pub(super) fn try_run(&self, script: &str) -> (Container, String) {
         let id = self.runtime.block_on(self.start(script));
         let engine = &self.engine.engine;
-        let ended = wait_until("the end of a guest", PATIENCE, || {
+        let ended = wait_until("the end of a guest", PATIENT, || {
             let found = self.runtime.block_on(engine.find_container(&id)).unwrap().unwrap();
             (found.state == ContainerState::Ended).then_some(found)
         });

@@ -4,12 +4,15 @@
 
 mod both;
 mod end_to_end;
+mod engines;
 mod failing;
 mod guest;
 mod life;
+mod load;
 mod processes;
 mod rig;
 mod servers;
+mod strangers;
 mod tunnels;
 
 use both::on_both;

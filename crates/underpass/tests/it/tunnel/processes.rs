@@ -1,15 +1,17 @@
 //! Several processes, and processes that are killed: what is stated happens, and nothing is left behind.
 
+use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use underpass_engines::{ContainerEngine, EngineKind};
 use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, wait_until};
 
-use super::rig::{identity, is_alive, proxy, tunnel, tunnel_status, until_dead};
+use super::rig::{client_process, identity, is_alive, process_where, proxy, tunnel, tunnel_status, until_dead};
 use super::{Rig, on_both, servers};
 use crate::BINARY;
 
 on_both!(
     killed_controllers_leave_nothing_and_the_next_ones_start_again,
+    a_watchdog_that_is_alone_cleans_up,
     controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt,
     a_killed_api_server_costs_no_connection,
     five_instances_at_once_load_one_image,
@@ -36,6 +38,22 @@ fn killed_controllers_leave_nothing_and_the_next_ones_start_again(kind: EngineKi
     assert_eq!(port, &tunnel_status(&before, "t")["clientProxyPort"]);
     assert_eq!(rig.guest("p").echo("h", port, "again"), "again");
     rig.end();
+}
+
+/// Everything else dies at once: API server and controllers (one process), server proxy, client proxy.
+fn a_watchdog_that_is_alone_cleans_up(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    rig.apply_proxy("p", "aliases: [h]");
+    let before = rig.until_ready("p");
+    let client = client_process(&rig.containers("p")[0].id);
+    let server = i32::try_from(before["serverProxyProcessId"].as_i64().unwrap()).unwrap();
+    rig.kill();
+    for pid in [client, server] {
+        // The watchdog may have been faster.
+        let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+    }
+    wait_until("the watchdog to clean up", PATIENCE, || is_clean(&rig).then_some(()));
+    rig.assert_nothing_is_left();
 }
 
 fn is_clean(rig: &Rig) -> bool {
@@ -82,8 +100,7 @@ fn controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt(kind: Eng
     assert_eq!(after["clientProxyContainerId"], before["clientProxyContainerId"]);
     // The end of a process that somebody else started is seen, too.
     let pid = before["serverProxyProcessId"].as_i64().unwrap();
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
     kubectl.ok("wait --for=jsonpath={.status.state}=Failed cntp/p --timeout=60s");
     kubectl.ok("delete cntp p --timeout=60s");
     kubectl.ok("delete ctrnet p --timeout=60s");
@@ -210,10 +227,6 @@ fn leftovers_without_an_owner_go_at_the_next_start(kind: EngineKind) {
 
 fn kill_watchdog_of(pid: u32) {
     let watches = format!("monitor\0--pid\0{pid}\0");
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_it =
-        |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&watches));
-    let found = pids.into_iter().find(is_it).expect("a watchdog");
-    rustix::process::kill_process(rustix::process::Pid::from_raw(found).unwrap(), Signal::KILL).unwrap();
+    let found = process_where(|file| file("cmdline").contains(&watches)).expect("a watchdog");
+    kill_process(Pid::from_raw(found).unwrap(), Signal::KILL).unwrap();
 }

@@ -193,6 +193,19 @@ pub(super) fn until_dead(pid: &Value) {
     wait_until(&format!("the end of {pid}"), PATIENCE, || (!is_alive(pid)).then_some(()));
 }
 
+/// The only process of a client proxy's container, as this host sees it.
+pub(super) fn client_process(container: &str) -> i32 {
+    let found = process_where(|file| file("cmdline").contains("tunnel-client") && file("cgroup").contains(container));
+    found.unwrap_or_else(|| panic!("no process of the container {container}"))
+}
+
+/// A process whose files below `/proc/PID` say so.
+pub(super) fn process_where(is_it: impl Fn(&dyn Fn(&str) -> String) -> bool) -> Option<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.find(|pid| is_it(&|file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()))
+}
+
 impl Rig {
     /// What the pairs have said, for whoever has to find out why a test failed.
     #[expect(clippy::print_stdout, reason = "the harness shows it beside the failure")]

@@ -2,6 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
 
 /// Gives back what it gets, when it has got all of it. It ends with the test's process.
 pub(super) fn echo() -> u16 {
@@ -44,6 +47,29 @@ fn answer(question: &[u8]) -> Vec<u8> {
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 55]);
     }
     answer
+}
+
+/// Answers with the checksum of what it gets.
+pub(super) fn checksum() -> u16 {
+    serve(|mut stream| {
+        let input = OwnedFd::from(stream.try_clone().unwrap());
+        let sum = Command::new("sha256sum").stdin(input).output().unwrap();
+        let _ = stream.write_all(&sum.stdout);
+    })
+}
+
+/// Sends so many bytes that nobody knows beforehand to whoever connects, and tells their checksum.
+pub(super) fn random(bytes: u64) -> (u16, mpsc::Receiver<String>) {
+    let (tell, told) = mpsc::channel();
+    let port = serve(move |stream| {
+        let mut send = Command::new("bash");
+        send.args(["-c", "head -c $0 /dev/urandom | tee >(sha256sum >&2)", &bytes.to_string()]);
+        let sent = send.stdout(OwnedFd::from(stream)).stderr(Stdio::piped()).spawn().unwrap();
+        drop(send);
+        let said = sent.wait_with_output().unwrap().stderr;
+        let _ = tell.send(String::from_utf8(said).unwrap().trim_end().to_owned());
+    });
+    (port, told)
 }
 
 /// A port on which nothing listens: the listener that had it is gone.
