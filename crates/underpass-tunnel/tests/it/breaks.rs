@@ -159,3 +159,16 @@ async fn the_next_address_is_used_when_the_best_one_does_not_answer() {
     exchange(&mut pair.connect(1, echo_server().await).await, "round about").await;
     pair.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_orders_go_over_one_connection() {
+    let pair = Pair::start().await;
+    let between = Cuttable::to(pair.server.control_address()).await;
+    let caller = Caller::new(between.address, &pair.secrets.caller).unwrap();
+    for _ in 0..50 {
+        caller.list().await.unwrap();
+    }
+    futures::future::join_all((0..50).map(|_| caller.probe())).await;
+    assert_eq!(between.connections.load(SeqCst), 1);
+    pair.stop().await;
+}

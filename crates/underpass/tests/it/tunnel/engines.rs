@@ -9,7 +9,6 @@ use super::{Rig, on_both, servers};
 on_both!(an_engine_that_ends_and_comes_back_has_its_pair_again, a_full_engine_is_told_and_waited_for);
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is not run says so")]
 fn rootless_podman_carries_too() {
     let engine = match TestEngine::rootless() {
         Ok(engine) => engine,

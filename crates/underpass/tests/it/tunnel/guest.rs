@@ -7,7 +7,7 @@ use underpass_engines::{Container, ContainerEngine, ContainerRequest, ContainerS
 use underpass_testbed::{PATIENCE, TestEngine, wait_until};
 
 /// Some have a lot to carry.
-const PATIENT: Duration = Duration::from_secs(180);
+const PATIENT: Duration = Duration::from_secs(300);
 
 /// Before what a script says, so that nothing said can be told from nothing heard.
 const SAID: &str = "said: ";

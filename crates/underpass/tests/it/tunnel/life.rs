@@ -13,6 +13,7 @@ on_both!(
     an_object_made_again_under_its_name_starts_anew,
     a_proxy_that_waits_can_go,
     a_persistent_network_stays_and_an_existing_one_is_used,
+    a_collection_that_is_deleted_takes_its_pairs_along,
 );
 
 fn a_pair_comes_and_goes(kind: EngineKind) {
@@ -100,6 +101,20 @@ fn a_proxy_that_waits_can_go(kind: EngineKind) {
     rig.apply(&proxy("waits", ""));
     rig.until_state("waits", "Pending");
     rig.kubectl().ok("delete cntp waits --timeout=60s");
+    rig.end();
+}
+
+fn a_collection_that_is_deleted_takes_its_pairs_along(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let network = crate::network("both");
+    let second = proxy("second", "").replace("containerNetworkName: second", "containerNetworkName: both");
+    rig.apply(&format!("{network}---\n{}---\n{second}", proxy("both", "")));
+    let processes = ["both", "second"].map(|name| rig.until_ready(name)["serverProxyProcessId"].clone());
+    rig.kubectl().ok("delete --raw /apis/underpass.dev/v1alpha1/containernetworktunnelproxies");
+    rig.kubectl().ok("wait --for=delete cntp --all --timeout=60s");
+    processes.iter().for_each(until_dead);
+    rig.kubectl().ok("delete ctrnet both --timeout=60s");
+    rig.assert_nothing_is_left();
     rig.end();
 }
 

@@ -2,7 +2,8 @@
 //!
 //! What a recorded handshake is worth is tested where one can be recorded: in `underpass-tunnel`.
 
-use std::net::{SocketAddr, TcpStream};
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
 
 use serde_json::Value;
@@ -31,7 +32,7 @@ fn strangers_on_the_network_get_nothing_and_harm_nobody(kind: EngineKind) {
     let status = rig.until_ready("p");
     let t = tunnel_status(&status, "t");
     let port = &t["clientProxyPort"];
-    let client: std::net::IpAddr = t["clientProxyAddresses"][0].as_str().unwrap().parse().unwrap();
+    let client: IpAddr = t["clientProxyAddresses"][0].as_str().unwrap().parse().unwrap();
     let guest = rig.guest("p");
 
     // From a container: rubbish on both ports, a handshake that never comes, and a look at what is open.
@@ -40,8 +41,9 @@ fn strangers_on_the_network_get_nothing_and_harm_nobody(kind: EngineKind) {
          for port in {CONTROL} {DATA}; do
              /busybox head -c 4096 /dev/urandom | /busybox nc $ip $port >/dev/null || true
              printf 'GET / HTTP/1.1\\r\\n\\r\\n' | /busybox nc $ip $port | /busybox wc -c
-             /busybox sleep 20 | /busybox nc $ip $port | /busybox wc -c
+             /busybox sleep 7 | /busybox nc $ip $port | /busybox wc -c &
          done
+         wait
          for port in $(/busybox seq 15000 15100) {port}; do
              if /busybox nc -w 2 $ip $port </dev/null >/dev/null 2>&1; then echo open $port; fi
          done",
@@ -55,12 +57,11 @@ fn strangers_on_the_network_get_nothing_and_harm_nobody(kind: EngineKind) {
     // A server half of another pair, and a flood of connections that come from where the right one comes from.
     let mut other = other_pair(client);
     other.wait_for_stderr("its refusal", |text| text.contains("cannot be reached").then_some(()));
-    let mut silent = std::collections::VecDeque::new();
+    let mut silent = VecDeque::new();
     for number in 0..HALF_OPEN {
         let to = SocketAddr::new(client, if number % 2 == 0 { DATA } else { CONTROL });
         silent.push_back(TcpStream::connect(to).unwrap());
-        silent.truncate(KEPT);
-        if silent.len() == KEPT {
+        if silent.len() > KEPT {
             silent.pop_front();
         }
         if number % 2000 == 0 {
@@ -77,7 +78,7 @@ fn strangers_on_the_network_get_nothing_and_harm_nobody(kind: EngineKind) {
 }
 
 /// The other half as another object has it: right in everything but its secrets.
-fn other_pair(client: std::net::IpAddr) -> Process {
+fn other_pair(client: IpAddr) -> Process {
     let secrets = serde_json::to_string(&PairSecrets::generate().unwrap().server).unwrap();
     let place = |port| SocketAddr::new(client, port).to_string();
     let mut command = Command::new(BINARY);
