@@ -1,14 +1,16 @@
 //! Networks.
 //!
 //! Docker before 25 makes a second network of a name that is taken, and says so in a warning. Podman refuses. So the engine is looked
-//! at before and after: of two networks of one name, the older stays.
+//! at before and after, and whoever is not alone with a name gives way.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest, NetworkInspect};
 use bollard::query_parameters::{InspectNetworkOptions, ListNetworksOptions};
 use sha2::{Digest, Sha256};
+use tokio::time::sleep;
 use underpass_plan::NetworkRequest;
 use underpass_plan::container_network::Network;
 
@@ -19,36 +21,38 @@ use crate::labels::{KIND, OBJECT, UID};
 /// How many ranges are tried when others have taken those that the name stands for.
 const IPV6_RANGES: u8 = 8;
 
+/// How often makers of one name may be in each other's way.
+const ATTEMPTS: u32 = 8;
+
 impl Connection {
     pub(crate) async fn find_network(&self, name: &str) -> Result<Option<Network>, EngineError> {
         Ok(self.networks_named(name).await?.into_iter().next().map(describe))
     }
 
+    /// Docker gives the same name to whoever asks at the same time. Whoever then sees another network of its name takes its own away and
+    /// starts again: which one is older does not say which one was seen first, and so was promised to somebody.
     pub(crate) async fn create_network(&self, request: &NetworkRequest) -> Result<(), EngineError> {
-        if let Some(there) = self.find_network(&request.name).await? {
-            return accept(request, &there);
-        }
-        let id = match self.make_network(request).await {
-            Ok(id) => id,
-            // Somebody was faster, perhaps another life of ourselves.
-            Err(error @ EngineError::NameTaken(_)) => {
-                let there = self.find_network(&request.name).await?;
-                return there.map_or(Err(error), |there| accept(request, &there));
+        for attempt in 1..=ATTEMPTS {
+            if let Some(there) = self.find_network(&request.name).await? {
+                return accept(request, &there);
             }
-            Err(error) => return Err(error),
-        };
-        let networks = self.networks_named(&request.name).await?;
-        let Some(first) = networks.into_iter().next().map(describe) else {
-            return Err(EngineError::Refused(format!(
-                "it said that it made the network {}, and does not show it",
-                request.name
-            )));
-        };
-        if first.id == id {
-            return Ok(());
+            let id = match self.make_network(request).await {
+                Ok(id) => id,
+                // Somebody was faster, perhaps another life of ourselves.
+                Err(error @ EngineError::NameTaken(_)) => {
+                    let there = self.find_network(&request.name).await?;
+                    return there.map_or(Err(error), |there| accept(request, &there));
+                }
+                Err(error) => return Err(error),
+            };
+            let networks = self.networks_named(&request.name).await?;
+            if networks.iter().all(|network| network.id.as_deref() == Some(&id)) {
+                return if networks.is_empty() { Err(not_shown(request)) } else { Ok(()) };
+            }
+            self.remove_network(&id).await?;
+            sleep(pause(&id, attempt)).await;
         }
-        self.remove_network(&id).await?;
-        accept(request, &first)
+        Err(EngineError::NameTaken(format!("several make the network {} at the same time", request.name)))
     }
 
     /// Podman looks for containers only when it is given the name, and takes the network away from under them when it is given the
@@ -121,6 +125,16 @@ impl Connection {
         labels.extend(request.owner.clone().map(|owner| (UID.to_owned(), owner)));
         labels.into_iter().collect()
     }
+}
+
+fn not_shown(request: &NetworkRequest) -> EngineError {
+    EngineError::Refused(format!("it said that it made the network {}, and does not show it", request.name))
+}
+
+/// Another one for each of those who are in each other's way, and longer than the making takes: an id is a random number.
+fn pause(id: &str, attempt: u32) -> Duration {
+    let random = id.get(..2).and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or_default();
+    Duration::from_millis(4) * random * attempt
 }
 
 /// Whether a network that is there is what was asked for.
