@@ -42,3 +42,9 @@ fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
+
+/// Threads that carry traffic in one half: both halves share a machine with each other, and with the clients and servers of the tunnels.
+/// Fewer that have more to do at a time cost less than many that are woken for each message.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
+}

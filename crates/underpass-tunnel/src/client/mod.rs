@@ -60,7 +60,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let workers = crate::workers();
         let (control_port, data_port) = (CONTROL_PORT, DATA_PORT);
         Self { ip: everywhere(), control_port, data_port, workers, flow_idle: datagrams::IDLE }
     }

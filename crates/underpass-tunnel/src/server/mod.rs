@@ -57,7 +57,7 @@ pub struct Settings {
 
 impl Settings {
     pub fn new(control: Vec<SocketAddr>, data: Vec<SocketAddr>) -> Self {
-        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let workers = crate::workers();
         Self { control, data, workers, flow_idle: datagrams::IDLE }
     }
 }
