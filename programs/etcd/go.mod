@@ -1,6 +1,6 @@
-module underpass.dev/conformance/etcd
+module underpass.dev/programs/etcd
 
-go 1.26.8
+go 1.24.0
 
 require go.etcd.io/etcd/server/v3 v3.5.21
 
