@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lint conformance fuzz bench-apiserver bench-relay bench-fidelity bench-tunnel setup
+.PHONY: help demo test lint lab-up lab-down lab-load test-lab conformance fuzz bench-apiserver bench-relay bench-fidelity bench-tunnel setup
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -19,7 +19,20 @@ test: setup lint ## everything that must hold: lints, then all tests, on real cl
 lint: setup ## formatting, clippy with warnings denied, dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p underpass-testbed --test lab -- -D warnings
 	./scripts/deny
+
+lab-up: ## a real Kubernetes on this machine (NODES=2 for two nodes); its kubeconfig is .lab/kubeconfig
+	./scripts/lab up $(if $(NODES),--nodes $(NODES))
+
+lab-down: ## end it; nothing stays but .lab/logs
+	./scripts/lab down
+
+lab-load: ## put the images of an archive on its nodes: make lab-load IMAGE=archive.tar
+	./scripts/lab load "$(IMAGE)"
+
+test-lab: setup ## what is tested on a real Kubernetes, on a lab of its own with two nodes
+	./scripts/test-lab
 
 conformance: setup ## Kubernetes' own end-to-end tests against the embedded API server
 	$(CARGO) build --locked --profile bench-fast

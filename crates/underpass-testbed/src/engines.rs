@@ -4,7 +4,6 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 use rustix::thread::LinkNameSpaceType;
@@ -13,6 +12,7 @@ use underpass_engines::labels::{INSTANCE, Maker};
 use underpass_engines::{Candidate, ContainerEngine, EngineKind, LocalEngine, scratch_image};
 
 use crate::process::Process;
+use crate::unique::unique;
 use crate::wait::{PATIENCE, wait_until};
 
 /// What client containers run: a shell and tools in one static file.
@@ -179,9 +179,4 @@ impl Drop for PrivateEngine {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-fn unique(what: &str) -> String {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -1,4 +1,4 @@
-//! For tests only: a running underpass, kubectl, container engines, scratch folders, proxies and what they must hold.
+//! For tests only: a running underpass, kubectl, container engines, a real cluster, scratch folders, proxies and what they must hold.
 //!
 //! Everything here panics when it fails, with all that the processes said: the caller is a test. Every process that is started here
 //! is ended when its value goes, every folder is removed, and nothing is shared between two tests: no port, no home, no cache.
@@ -7,16 +7,19 @@ mod engines;
 pub mod fidelity;
 pub mod hello;
 mod kubectl;
+mod lab;
 pub mod load;
 mod process;
 pub mod proxies;
 pub mod report;
 mod underpass;
+mod unique;
 pub mod usage;
 mod wait;
 
 pub use engines::{PrivateEngine, TestEngine, engines};
 pub use kubectl::Kubectl;
+pub use lab::{Lab, LabNamespace};
 pub use process::{Ended, Process};
 pub use rustix::process::Signal;
 pub use underpass::{Launch, Ready, Underpass};

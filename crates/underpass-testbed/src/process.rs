@@ -88,9 +88,15 @@ impl Process {
 
     /// Waits for its end.
     #[track_caller]
-    pub fn wait(mut self) -> Ended {
+    pub fn wait(self) -> Ended {
+        self.wait_within(PATIENCE)
+    }
+
+    /// Waits for its end, when that may take longer than most things.
+    #[track_caller]
+    pub fn wait_within(mut self, patience: Duration) -> Ended {
         let line = self.line.clone();
-        let status = wait_until(&format!("the end of {line}"), PATIENCE, || self.status());
+        let status = wait_until(&format!("the end of {line}"), patience, || self.status());
         Ended { line, code: status.code(), stdout: self.stdout.finish(), stderr: self.stderr.finish() }
     }
 

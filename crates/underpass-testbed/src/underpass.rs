@@ -181,11 +181,7 @@ impl Underpass {
 
     /// A client with all rights.
     pub async fn client(&self) -> Client {
-        // An error means that another test has done it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let kubeconfig = Kubeconfig::read_from(&self.ready.kubeconfig).expect("the kubeconfig can be read");
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        Client::try_from(config.expect("the kubeconfig is complete")).expect("the kubeconfig can be used")
+        client_of(&self.ready.kubeconfig).await
     }
 
     /// Asks it to end, and waits until it has.
@@ -211,4 +207,13 @@ impl Underpass {
     pub fn wait(self) -> Ended {
         self.process.wait()
     }
+}
+
+/// A client of the server that a kubeconfig names.
+pub(crate) async fn client_of(kubeconfig: &Path) -> Client {
+    // An error means that another test has done it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig can be read");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.expect("the kubeconfig is complete")).expect("the kubeconfig can be used")
 }

@@ -1,0 +1,95 @@
+//! The lab: a real Kubernetes that `make lab-up` has started, and a namespace of it for each test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::kubectl::Kubectl;
+use crate::process::{Ended, Process};
+use crate::underpass::client_of;
+use crate::unique::unique;
+use crate::wait::{PATIENCE, wait_until};
+
+/// The lab that runs: `$UNDERPASS_LAB`, else the checkout's `.lab`.
+pub struct Lab {
+    folder: PathBuf,
+}
+
+/// A namespace of one test. It is deleted when this value goes, and nobody waits for that.
+pub struct LabNamespace {
+    pub name: String,
+    /// Works in this namespace unless told otherwise.
+    pub kubectl: Kubectl,
+    _kubeconfig: TempDir,
+}
+
+impl Lab {
+    /// What images of tests are made of, on every node: busybox as `/busybox`, which sleeps unless it is told otherwise.
+    pub const BUSYBOX: &str = "lab.local/busybox:1";
+
+    /// Panics when it does not run: a test that is not run is not a test.
+    pub fn running() -> Self {
+        let folder = std::env::var_os("UNDERPASS_LAB").map_or_else(|| checkout().join(".lab"), PathBuf::from);
+        assert!(folder.join("kubeconfig").exists(), "no lab runs in {}: run `make lab-up`", folder.display());
+        Self { folder }
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.join("kubeconfig")
+    }
+
+    /// Works in the namespace `default` unless told otherwise.
+    pub fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.kubeconfig())
+    }
+
+    /// A client with an administrator's rights.
+    pub async fn client(&self) -> kube::Client {
+        client_of(&self.kubeconfig()).await
+    }
+
+    /// One that pods can be made in.
+    pub fn namespace(&self, what: &str) -> LabNamespace {
+        let name = unique(what);
+        let kubeconfig = tempfile::tempdir().expect("a temporary folder can be made");
+        let copy = kubeconfig.path().join("kubeconfig");
+        std::fs::copy(self.kubeconfig(), &copy).expect("the lab's kubeconfig can be copied");
+        let kubectl = Kubectl::new(&copy);
+        kubectl.ok(&format!("config set-context --current --namespace {name}"));
+        kubectl.ok(&format!("create namespace {name}"));
+        wait_until("the service account of a new namespace", PATIENCE, || {
+            (kubectl.run("get serviceaccount default").code == Some(0)).then_some(())
+        });
+        LabNamespace { name, kubectl, _kubeconfig: kubeconfig }
+    }
+
+    /// Runs a shell on a node: its network, its mounts, its processes.
+    #[track_caller]
+    pub fn on(&self, node: &str, script: &str) -> Ended {
+        self.script(&["on", node, "sh", "-euc", script])
+    }
+
+    /// `scripts/lab load`.
+    #[track_caller]
+    pub fn load(&self, archive: &Path) -> Ended {
+        self.script(&["load", &archive.display().to_string()])
+    }
+
+    #[track_caller]
+    fn script(&self, arguments: &[&str]) -> Ended {
+        let mut command = Command::new(checkout().join("scripts/lab"));
+        Process::start(command.args(arguments).env("UNDERPASS_LAB", &self.folder)).wait()
+    }
+}
+
+impl Drop for LabNamespace {
+    fn drop(&mut self) {
+        self.kubectl.run(&format!("delete namespace {} --wait=false", self.name));
+    }
+}
+
+/// The folder of the whole project.
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("this crate lies in its workspace")
+}

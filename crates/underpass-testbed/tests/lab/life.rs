@@ -1,0 +1,128 @@
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use underpass_testbed::{Ended, Process};
+
+/// A lab that starts beside everything else that runs on this machine, twice.
+const A_START_AND_AN_END: Duration = Duration::from_secs(240);
+
+/// Everything that a lab makes outside of its own namespaces, and what kubelet would change for the whole machine. `/run` is covered
+/// because other tests' engines keep their namespaces there. Only what is new counts: mounts of other tests were copied into this
+/// machine, and go when those tests end.
+const SURROUNDINGS: &str = r#"
+mount -t tmpfs run /run
+ip link set lo up
+LAB=$UNDERPASS_LAB; . lab/layout
+look() {
+  ip -o link; ip -4 route show table all; nft list ruleset; ip netns
+  cut -d' ' -f3- /proc/self/mountinfo
+  ps -e -o comm= | grep -vxE 'ps|grep|sort|bash'
+  sysctl -e vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys net.ipv4.ip_forward net.bridge
+  find /sys/fs/cgroup -name "$CGROUP"
+  find "$UNDERPASS_LAB" -not -path '*/logs*' -not -path "$UNDERPASS_LAB"
+  ls -A "$TMPDIR"
+}
+before=$(look | sort)
+compare() {
+  local after
+  after=$(look | sort)
+  echo left:
+  comm -13 <(echo "$before") <(echo "$after")
+}
+"#;
+
+/// One at a time: a user has 128 inotify instances on most machines, and a node takes twenty.
+static ONE_LAB: Mutex<()> = Mutex::new(());
+
+/// Runs `script` where it is alone with its links, mounts and processes, as on a machine of its own.
+fn alone(script: &str) -> Ended {
+    let _turn = ONE_LAB.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let (lab, scratch) = (folder.path().join("lab"), folder.path().join("tmp"));
+    std::fs::create_dir_all(&lab).unwrap();
+    std::fs::create_dir_all(&scratch).unwrap();
+    let mut command = if rustix::process::geteuid().is_root() { Command::new("env") } else { Command::new("sudo") };
+    command.arg(format!("UNDERPASS_LAB={}", lab.display())).arg(format!("TMPDIR={}", scratch.display()));
+    command.args("unshare --net --mount --pid --fork --mount-proc --kill-child --propagation private".split(' '));
+    command.args(["bash", "-euc", &format!("{SURROUNDINGS}\n{script}")]);
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    Process::start(&mut command).wait_within(A_START_AND_AN_END)
+}
+
+/// What `script` does, between two looks of which the second sees nothing new.
+#[track_caller]
+fn leaves_nothing(script: &str) -> String {
+    let said = alone(&format!("{script}\ncompare")).ok();
+    let (said, left) = said.rsplit_once("left:\n").unwrap();
+    assert_eq!(left, "", "{said}");
+    said.to_owned()
+}
+
+#[test]
+fn a_lab_that_was_used_leaves_nothing() {
+    let said = leaves_nothing(
+        r#"
+        scripts/lab up --nodes 2
+        export KUBECONFIG=$UNDERPASS_LAB/kubeconfig
+        kubectl=$(scripts/kubectl)
+        until "$kubectl" get serviceaccount default >/dev/null 2>&1; do sleep 0.1; done
+        "$kubectl" create deployment used --image "$BUSYBOX" --replicas 3
+        "$kubectl" rollout status deployment/used --timeout 60s
+        scripts/lab up
+        scripts/lab up --nodes 1 && exit 1
+        scripts/lab down
+        scripts/lab down
+        "#,
+    );
+    assert!(said.contains("runs already"), "{said}");
+}
+
+#[test]
+fn a_node_that_was_killed_leaves_nothing() {
+    leaves_nothing(
+        r#"
+        scripts/lab up
+        kill -KILL "$(pgrep -P "$(cat "$UNDERPASS_LAB/node-0.pid")")"
+        scripts/lab down
+        "#,
+    );
+}
+
+#[test]
+fn a_start_that_is_interrupted_leaves_nothing() {
+    leaves_nothing(
+        r#"
+        set -m
+        scripts/lab up &
+        until pgrep -x kube-apiserver >/dev/null; do kill -0 $!; sleep 0.05; done
+        kill -INT -- -$!
+        code=0; wait $! || code=$?
+        set +m
+        [ "$code" = 130 ]
+        "#,
+    );
+}
+
+#[test]
+fn a_component_that_ends_is_shown_and_nothing_is_left() {
+    let said = leaves_nothing(
+        r#"
+        scripts/lab up 2>&1 &
+        until pgrep -x kube-apiserver >/dev/null; do kill -0 $!; sleep 0.05; done
+        kill -KILL "$(pgrep -x etcd)"
+        wait $! && exit 1
+        "#,
+    );
+    assert!(said.contains("etcd ended by itself"), "{said}");
+    assert!(said.contains("node-0-etcd.log"), "{said}");
+}
+
+#[test]
+fn without_a_lab_the_answer_is_what_to_do() {
+    let said = alone("scripts/lab on node-0 true").failed();
+    assert_eq!(said, "underpass: the lab does not run: 'make lab-up' first\n");
+    let said = alone("scripts/lab up --nodes many").failed();
+    assert_eq!(said, "underpass: --nodes is a number from 1 to 8, not 'many'\n");
+}
