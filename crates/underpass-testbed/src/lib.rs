@@ -5,6 +5,7 @@
 
 mod engines;
 pub mod fidelity;
+mod forwarder;
 pub mod hello;
 mod kubectl;
 mod lab;
@@ -18,6 +19,7 @@ pub mod usage;
 mod wait;
 
 pub use engines::{PrivateEngine, TestEngine, engines};
+pub use forwarder::Forwarder;
 pub use kubectl::Kubectl;
 pub use lab::{Lab, LabNamespace};
 pub use process::{Ended, Process};

@@ -3,11 +3,16 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use underpass_engines::{Change, ContainerEngine};
-use underpass_testbed::{PrivateEngine, TestEngine};
+use underpass_testbed::{Forwarder, PrivateEngine, TestEngine};
 
 use crate::{make_network, network_request, on_both, on_rootless_too, run, shell};
 
-on_both!(are_told_of_networks_and_containers, go_on_after_the_engine_was_away, end_with_their_reader);
+on_both!(
+    are_told_of_networks_and_containers,
+    go_on_after_the_engine_was_away,
+    go_on_after_their_stream_was_cut,
+    end_with_their_reader,
+);
 on_rootless_too!(are_told_of_networks_and_containers);
 
 type Changes = BoxStream<'static, Change>;
@@ -59,6 +64,21 @@ async fn go_on_after_the_engine_was_away(test: TestEngine) {
         until(&mut changes, "a change after the return", |change| is_network(change, &name)).await;
         let network = test.engine.find_network(&name).await.unwrap().unwrap();
         test.engine.remove_network(&network.id).await.unwrap();
+    }
+}
+
+/// What happened while nobody listened is not lost: everything is to be looked at again.
+async fn go_on_after_their_stream_was_cut(test: TestEngine) {
+    let between = Forwarder::to(&test.address);
+    let through = TestEngine::at(test.kind, &between.address());
+    let mut changes = through.engine.changes();
+    until(&mut changes, "the beginning", |change| *change == Change::Everything).await;
+    for _ in 0..2 {
+        let id = run(&test, &shell(&test, None, "exec /busybox sleep 1000").await).await;
+        until(&mut changes, "a container", |change| *change == Change::Container { id: id.clone() }).await;
+        between.cut();
+        until(&mut changes, "that something may have been missed", |change| *change == Change::Everything).await;
+        test.engine.remove_container(&id).await.unwrap();
     }
 }
 

@@ -1,12 +1,16 @@
 //! What an engine can be and do: rootless, away for a while, full.
 
-use underpass_engines::EngineKind;
-use underpass_testbed::{PrivateEngine, TestEngine};
+use underpass_engines::{ContainerEngine, EngineKind};
+use underpass_testbed::{Forwarder, PrivateEngine, TestEngine};
 
 use super::rig::{condition, is_ready, tunnel, tunnel_status};
 use super::{Rig, on_both, servers};
 
-on_both!(an_engine_that_ends_and_comes_back_has_its_pair_again, a_full_engine_is_told_and_waited_for);
+on_both!(
+    an_engine_that_ends_and_comes_back_has_its_pair_again,
+    a_container_that_goes_while_events_are_cut_off_is_missed,
+    a_full_engine_is_told_and_waited_for,
+);
 
 #[test]
 fn rootless_podman_carries_too() {
@@ -44,6 +48,20 @@ fn an_engine_that_ends_and_comes_back_has_its_pair_again(kind: EngineKind) {
     let port = &tunnel_status(&after, "t")["clientProxyPort"];
     assert_eq!(port, &tunnel_status(&before, "t")["clientProxyPort"]);
     assert_eq!(rig.guest("p").echo("h", port, "again"), "again");
+    rig.end();
+}
+
+fn a_container_that_goes_while_events_are_cut_off_is_missed(kind: EngineKind) {
+    let direct = TestEngine::shared(kind);
+    let between = Forwarder::to(&direct.address);
+    let rig = Rig::on(TestEngine::at(kind, &between.address()));
+    rig.apply_proxy("p", "aliases: [h]");
+    rig.until_ready("p");
+    let id = rig.containers("p")[0].id.clone();
+    between.cut();
+    rig.wait_for(direct.engine.remove_container(&id)).unwrap();
+    let failed = rig.until_state("p", "Failed");
+    assert!(failed["message"].as_str().unwrap().contains("somebody else removed it"), "{failed}");
     rig.end();
 }
 

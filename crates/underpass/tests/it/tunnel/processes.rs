@@ -14,6 +14,7 @@ on_both!(
     a_watchdog_that_is_alone_cleans_up,
     controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt,
     a_killed_api_server_costs_no_connection,
+    two_instances_at_once_load_one_image,
     five_instances_at_once_load_one_image,
     down_ends_an_instance_from_outside,
     leftovers_without_an_owner_go_at_the_next_start,
@@ -133,7 +134,15 @@ fn a_killed_api_server_costs_no_connection(kind: EngineKind) {
 }
 
 /// Each has a data directory, an API server and controllers of its own; the program, and so the image, is the same.
+fn two_instances_at_once_load_one_image(kind: EngineKind) {
+    instances_at_once_load_one_image(kind, 2);
+}
+
 fn five_instances_at_once_load_one_image(kind: EngineKind) {
+    instances_at_once_load_one_image(kind, 5);
+}
+
+fn instances_at_once_load_one_image(kind: EngineKind, count: usize) {
     let engine = TestEngine::shared(kind);
     let folder = tempfile::tempdir().unwrap();
     // Another program than all other tests have: its image is not there yet.
@@ -150,7 +159,7 @@ fn five_instances_at_once_load_one_image(kind: EngineKind) {
         launch.data_dir(&folder.path().join(number.to_string())).file(&manifest).start()
     };
     let instances: Vec<_> = std::thread::scope(|scope| {
-        let starting: Vec<_> = (0..5).map(|number| scope.spawn(move || start(number))).collect();
+        let starting: Vec<_> = (0..count).map(|number| scope.spawn(move || start(number))).collect();
         starting.into_iter().map(|one| one.join().unwrap()).collect()
     });
     let images: std::collections::BTreeSet<String> = instances
