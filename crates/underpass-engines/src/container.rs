@@ -21,9 +21,9 @@ pub struct ContainerRequest {
     pub published: Vec<Port>,
     pub labels: BTreeMap<String, String>,
     pub limits: Limits,
-    /// Folders that [`crate::ContainerEngine::put_files`] may write to. They go with the container. Docker writes nothing into a
-    /// root that is read-only, so that each is a volume without a name.
-    pub private_folders: Vec<String>,
+    /// A folder that [`crate::ContainerEngine::put_files`] may write to. Docker writes nothing into a root that is read-only, so that
+    /// it is a volume: with the container's name and labels, because somebody else may remove the container and leave it.
+    pub private_folder: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,4 +153,11 @@ impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File").field("name", &self.name).field("mode", &self.mode).finish_non_exhaustive()
     }
+}
+
+/// What is left of a container's private folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
 }

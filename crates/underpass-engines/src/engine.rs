@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use underpass_plan::container_network::Network;
 use underpass_plan::{Cause, NetworkRequest};
 
-use crate::container::{Container, ContainerRequest, File, Image};
+use crate::container::{Container, ContainerRequest, File, Image, Volume};
 
 /// One engine on this host. Every call may be repeated: what is there already, or gone already, is success. Every call has a deadline.
 #[async_trait]
@@ -47,7 +47,7 @@ pub trait ContainerEngine: Send + Sync + 'static {
     /// Makes it without starting it, and gives its id. A container of the same name and with the same labels is it.
     async fn create_container(&self, request: &ContainerRequest) -> Result<String, EngineError>;
 
-    /// Writes files into one of the private folders of a container that was created.
+    /// Writes files into the private folder of a container that was created.
     async fn put_files(&self, id: &str, folder: &str, files: &[File]) -> Result<(), EngineError>;
 
     async fn start_container(&self, id: &str) -> Result<(), EngineError>;
@@ -58,8 +58,13 @@ pub trait ContainerEngine: Send + Sync + 'static {
     /// Those that carry all of the labels, running or not.
     async fn list_containers(&self, labels: &[(&str, &str)]) -> Result<Vec<Container>, EngineError>;
 
-    /// Stops it without asking, and returns when it is gone, with its private folders.
+    /// Stops it without asking, and returns when it is gone, with its private folder.
     async fn remove_container(&self, id: &str) -> Result<(), EngineError>;
+
+    /// The private folders of containers that carry all of the labels, or did.
+    async fn list_volumes(&self, labels: &[(&str, &str)]) -> Result<Vec<Volume>, EngineError>;
+
+    async fn remove_volume(&self, name: &str) -> Result<(), EngineError>;
 
     /// The last lines that it wrote, to either stream.
     async fn container_logs(&self, id: &str, lines: usize) -> Result<String, EngineError>;

@@ -17,7 +17,7 @@ mod tunnel_image;
 
 pub use container::{
     Attachment, Container, ContainerRequest, ContainerState, File, Image, Limits, NetworkChoice, Port, Protocol,
-    Published,
+    Published, Volume,
 };
 pub use engine::{BuildRequest, Change, ContainerEngine, Description, EngineError, EngineKind};
 pub use local::LocalEngine;

@@ -15,7 +15,7 @@ use underpass_plan::NetworkRequest;
 use underpass_plan::container_network::Network;
 
 use crate::api::Connection;
-use crate::container::{Container, ContainerRequest, File, Image};
+use crate::container::{Container, ContainerRequest, File, Image, Volume};
 use crate::engine::{BuildRequest, Change, ContainerEngine, Description, EngineError, EngineKind};
 use crate::labels::Maker;
 use crate::places::{Candidate, candidates};
@@ -187,6 +187,14 @@ impl ContainerEngine for LocalEngine {
 
     async fn remove_container(&self, id: &str) -> Result<(), EngineError> {
         self.connection().await?.remove_container(id).await
+    }
+
+    async fn list_volumes(&self, labels: &[(&str, &str)]) -> Result<Vec<Volume>, EngineError> {
+        self.connection().await?.list_volumes(labels).await
+    }
+
+    async fn remove_volume(&self, name: &str) -> Result<(), EngineError> {
+        self.connection().await?.remove_volume(name).await
     }
 
     async fn container_logs(&self, id: &str, lines: usize) -> Result<String, EngineError> {

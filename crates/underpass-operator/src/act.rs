@@ -70,7 +70,7 @@ impl Outside {
                 removed.map_err(|source| ActionError::Remove { name: name.clone(), source })?;
             }
             Action::StopServer { pid } => self.pairs.stop_server(uid, *pid).await?,
-            Action::RemovePairFolder => self.pairs.remove_folder(uid)?,
+            Action::RemovePairFolder => self.pairs.remove_folder(uid).await?,
             Action::WriteEndpoints(endpoints) => write(client, endpoints).await?,
             Action::RemoveEndpoints { namespace, name } => remove(client, namespace, name).await?,
         }

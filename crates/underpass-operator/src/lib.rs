@@ -14,6 +14,7 @@ mod drive;
 mod images;
 mod interests;
 pub mod kinds;
+mod last_words;
 pub mod leadership;
 mod metrics;
 mod observe;

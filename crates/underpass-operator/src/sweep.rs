@@ -35,6 +35,7 @@ struct Found {
     /// Pairs of id and owner.
     containers: Vec<(String, Option<String>)>,
     networks: Vec<(String, Option<String>)>,
+    volumes: Vec<(String, Option<String>)>,
     servers: Vec<(Identity, String)>,
     folders: Vec<String>,
 }
@@ -76,9 +77,11 @@ impl Sweep {
         let words = |error: EngineError| error.to_string();
         let containers = self.engine.list_containers(&ours).await.map_err(words)?;
         let networks = self.engine.list_networks(&ours).await.map_err(words)?;
+        let volumes = self.engine.list_volumes(&ours).await.map_err(words)?;
         Ok(Found {
             containers: containers.into_iter().map(|one| (one.id, one.labels.get(labels::UID).cloned())).collect(),
             networks: networks.into_iter().map(|one| (one.id, one.owner)).collect(),
+            volumes: volumes.into_iter().map(|one| (one.name, one.labels.get(labels::UID).cloned())).collect(),
             servers: Pairs::living(&self.instance),
             folders: folders(&self.folders),
         })
@@ -91,6 +94,10 @@ impl Sweep {
         for (id, _) in found.containers.iter().filter(|(_, owner)| ownerless(owner)) {
             info!(container = id, "removing a container without an owner");
             failures.extend(self.engine.remove_container(id).await.err().map(|error| error.to_string()));
+        }
+        for (name, _) in found.volumes.iter().filter(|(_, owner)| ownerless(owner)) {
+            info!(volume = name, "removing a volume without an owner");
+            failures.extend(self.engine.remove_volume(name).await.err().map(|error| error.to_string()));
         }
         for (server, _) in found.servers.iter().filter(|(_, uid)| !owners.contains(uid)) {
             info!(pid = server.pid, "ending a server proxy without an owner");

@@ -136,6 +136,11 @@ fn death(observed: &Observed) -> Option<String> {
                 let words = container.last_words.as_ref().map(|words| format!(": {words}")).unwrap_or_default();
                 return Some(format!("the client proxy's container {short} ended with {code}{words}"));
             }
+            Some(container) if container.addresses.is_empty() => {
+                return Some(format!(
+                    "the client proxy's container {short} is on no network any more: somebody took it off"
+                ));
+            }
             Some(_) => {}
         }
     }

@@ -72,6 +72,9 @@ struct NetworkSettings {
 
 impl Connection {
     pub(crate) async fn create_container(&self, request: &ContainerRequest) -> Result<String, EngineError> {
+        if request.private_folder.is_some() {
+            self.create_volume(request).await?;
+        }
         let options = CreateContainerOptions { name: Some(request.name.clone()), ..CreateContainerOptions::default() };
         let created = self.docker.create_container(Some(options), self.body(request));
         match self.within(ACT, created).await {
@@ -111,8 +114,14 @@ impl Connection {
         Ok(containers)
     }
 
-    /// The engine's answer is not enough: another removal may be under way, and then it answers before the end.
     pub(crate) async fn remove_container(&self, id: &str) -> Result<(), EngineError> {
+        let Some(Container { name, .. }) = self.find_container(id).await? else { return Ok(()) };
+        self.remove_container_alone(id).await?;
+        self.remove_volume(&name).await
+    }
+
+    /// The engine's answer is not enough: another removal may be under way, and then it answers before the end.
+    async fn remove_container_alone(&self, id: &str) -> Result<(), EngineError> {
         let options = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
         let last = Instant::now() + ACT;
         loop {
@@ -159,7 +168,6 @@ impl Connection {
             env: list(&environment),
             user: Some(format!("{USER}:{USER}")),
             labels: Some(labels),
-            volumes: list(&request.private_folders),
             exposed_ports: Some(request.published.iter().map(ToString::to_string).collect()),
             networking_config: Some(NetworkingConfig { endpoints_config: Some(networks.collect()) }),
             host_config: Some(host_config(request)),
@@ -173,6 +181,9 @@ fn host_config(request: &ContainerRequest) -> HostConfig {
     HostConfig {
         network_mode: request.network.as_ref().map(|network| network.id.clone()),
         port_bindings: Some(port_bindings(request)),
+        binds: request.private_folder.as_ref().map(|folder| vec![format!("{}:{folder}", request.name)]),
+        // Ports below 1024 are nothing special in a network namespace of its own; Docker does this unasked.
+        sysctls: Some(HashMap::from([("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned())])),
         readonly_rootfs: Some(true),
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges".to_owned()]),

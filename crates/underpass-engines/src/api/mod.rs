@@ -6,6 +6,7 @@ mod events;
 mod images;
 mod networks;
 mod raw;
+mod volumes;
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ async fn is_reachable_at_its_published_port(test: TestEngine) {
     let (web, names) = (Port::tcp(8080), Port { number: 5353, protocol: Protocol::Udp });
     let request = ContainerRequest {
         published: vec![web, names],
-        private_folders: vec!["/www".into()],
+        private_folder: Some("/www".into()),
         ..shell(&test, Some((&network, &[])), "exec /busybox httpd -f -p 8080 -h /www").await
     };
     let id = test.engine.create_container(&request).await.unwrap();
@@ -71,7 +71,7 @@ async fn is_reachable_at_its_published_port(test: TestEngine) {
 
 async fn gets_files_that_only_it_can_read(test: TestEngine) {
     let request = ContainerRequest {
-        private_folders: vec!["/etc/underpass".into()],
+        private_folder: Some("/etc/underpass".into()),
         ..shell(&test, None, "cat /etc/underpass/pair.json; ls -ln /etc/underpass/pair.json").await
     };
     let id = test.engine.create_container(&request).await.unwrap();

@@ -17,11 +17,12 @@ use underpass_resources::{ContainerNetwork, ContainerNetworkTunnelProxy};
 
 use crate::act::Outside;
 use crate::interests::{Interest, Interests};
+use crate::last_words::last_words;
 use crate::reconcile::{Key, ObserveError, Reconcile};
 
 const KIND: &str = "ContainerNetworkTunnelProxy";
 /// Lines of a dead container that reach the status.
-const LAST_LINES: usize = 3;
+const LAST_LINES: usize = 20;
 
 pub struct TunnelProxies {
     client: Client,
@@ -67,8 +68,7 @@ impl TunnelProxies {
             return seen.error.clone();
         }
         let logs = self.outside.engine.container_logs(&seen.id, LAST_LINES).await.ok()?;
-        let last = logs.lines().rev().find(|line| !line.trim().is_empty())?;
-        Some(last.trim().to_owned())
+        last_words(&logs)
     }
 
     async fn services(&self, wanted: &BTreeSet<(String, String)>) -> kube::Result<(Vec<Service>, Vec<EndpointSlice>)> {

@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 use underpass_plan::tunnel_proxy::StartedClient;
 use underpass_tunnel::PairSecrets;
 
+use crate::last_words::last_words;
+
 const SECRETS: &str = "pair.json";
 const RECORD: &str = "record.json";
-
-/// Enough for a line that says what went wrong.
-const LAST_WORDS: usize = 400;
 
 #[derive(Debug, Clone)]
 pub(super) struct Folder {
@@ -86,12 +85,10 @@ impl Folder {
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
     }
 
-    /// The last line that the server proxy complained with, without colours.
+    /// What the server proxy complained of last.
     pub(super) fn last_words(&self) -> Option<String> {
         let text = fs::read(self.stderr()).ok()?;
-        let text = String::from_utf8_lossy(&text);
-        let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-        Some(line.chars().filter(|char| !char.is_control()).take(LAST_WORDS).collect())
+        last_words(&String::from_utf8_lossy(&text))
     }
 
     pub(super) fn remove(&self) -> io::Result<()> {
@@ -139,15 +136,5 @@ mod tests {
         for uid in ["", "..", "a/b", "/etc", "."] {
             assert!(Folder::of(Path::new("/r"), uid).is_none(), "{uid}");
         }
-    }
-
-    #[test]
-    fn last_words_are_one_line() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = Folder::of(root.path(), "u").unwrap();
-        folder.make().unwrap();
-        assert_eq!(folder.last_words(), None);
-        fs::write(folder.stderr(), "one\n\x1b[31mtwo\n\n").unwrap();
-        assert_eq!(folder.last_words().as_deref(), Some("[31mtwo"));
     }
 }

@@ -16,7 +16,7 @@ use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tracing::{debug, info};
-use underpass_engines::{ContainerEngine, EngineError};
+use underpass_engines::{ContainerEngine, EngineError, labels};
 use underpass_plan::tunnel_proxy::{self as plan, PreparedTunnel, Refusal, StartedServer};
 use underpass_plan::{Cause, ClientPort, TunnelRequest};
 use underpass_resources::tunnel_proxy::TunnelProtocol;
@@ -70,6 +70,8 @@ pub enum PairError {
     Client(#[source] EngineError),
     #[error("the server proxy cannot be started: {0}")]
     Server(String),
+    #[error("what is left of the client proxy's container cannot be removed: {0}")]
+    Volume(#[source] EngineError),
     #[error("the server proxy (process {pid}) cannot be stopped: {source}")]
     Stop { pid: u32, source: std::io::Error },
 }
@@ -85,7 +87,8 @@ impl PairError {
                 passing @ (Cause::NoContainerEngine | Cause::AddressesExhausted) => passing,
                 _ => Cause::ClientProxyNotStarted,
             },
-            Self::Stop { .. } => Cause::NotRemoved,
+            Self::Volume(EngineError::Unavailable(_)) => Cause::NoContainerEngine,
+            Self::Volume(_) | Self::Stop { .. } => Cause::NotRemoved,
         }
     }
 }
@@ -225,8 +228,13 @@ impl Pairs {
         }
     }
 
-    pub fn remove_folder(&self, uid: &str) -> Result<(), PairError> {
+    /// Here, and what somebody who removed the container has left of it in the engine.
+    pub async fn remove_folder(&self, uid: &str) -> Result<(), PairError> {
         let folder = self.folder(uid)?;
+        let mine = [(labels::INSTANCE, self.instance.as_str()), (labels::UID, uid)];
+        for volume in self.engine.list_volumes(&mine).await.map_err(PairError::Volume)? {
+            self.engine.remove_volume(&volume.name).await.map_err(PairError::Volume)?;
+        }
         self.memories.lock().remove(uid);
         folder.remove().map_err(|error| PairError::Folder(self.root.clone(), error))
     }

@@ -179,7 +179,7 @@ fn container(subject: &Subject, request: &ClientRequest) -> ContainerRequest {
         network: Some(NetworkChoice { id: request.network_id.clone(), aliases: request.aliases.clone() }),
         published: vec![Port::tcp(CONTROL_PORT), Port::tcp(DATA_PORT)],
         labels,
-        private_folders: vec![SECRETS_FOLDER.to_owned()],
+        private_folder: Some(SECRETS_FOLDER.to_owned()),
         ..ContainerRequest::default()
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, pending};
 use underpass_engines::{
     BuildRequest, Change, Container, ContainerEngine, ContainerRequest, Description, EngineError, EngineKind, File,
-    Image,
+    Image, Volume,
 };
 use underpass_plan::NetworkRequest;
 use underpass_plan::container_network::Network;
@@ -130,6 +130,14 @@ impl ContainerEngine for MemoryEngine {
     }
 
     async fn remove_container(&self, _id: &str) -> Result<(), EngineError> {
+        no_part_of_it()
+    }
+
+    async fn list_volumes(&self, _labels: &[(&str, &str)]) -> Result<Vec<Volume>, EngineError> {
+        no_part_of_it()
+    }
+
+    async fn remove_volume(&self, _name: &str) -> Result<(), EngineError> {
         no_part_of_it()
     }
 

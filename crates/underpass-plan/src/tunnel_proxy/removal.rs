@@ -1,14 +1,17 @@
 //! Taking a pair away: endpoints, tunnels, container, process, files, in this order.
 
 use super::endpoints;
-use super::observed::{Observed, Pair};
+use super::observed::{Engine, Observed, Pair};
 use crate::plan::Action;
 
 /// All that is left of the pair, as the steps that take it away. Empty when nothing is left that can be seen.
 pub(super) fn actions(observed: &Observed) -> Vec<Action> {
     let mut actions = endpoints::removal(observed);
     let alive = observed.started_server().filter(|server| server.ended.is_none());
-    if let (Pair::Answered { tunnels, .. }, Some(_)) = (&observed.pair, alive) {
+    // A pair whose halves do not reach each other closes its tunnels with its end; asking would only take time.
+    let dead =
+        matches!(observed.engine, Engine::Available { .. }) && !observed.client().is_some_and(|client| client.running);
+    if let (Pair::Answered { gap: None, tunnels }, Some(_), false) = (&observed.pair, alive, dead) {
         actions.extend(tunnels.iter().map(|tunnel| Action::DeleteTunnel { number: tunnel.number }));
     }
     actions.extend(containers(observed));

@@ -72,7 +72,7 @@ impl Site {
             command: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             environment: labels(&[QUIET]),
             network: Some(NetworkChoice { id: self.network.id.clone(), aliases: Vec::new() }),
-            private_folders: vec![FOLDER.to_owned()],
+            private_folder: Some(FOLDER.to_owned()),
             ..ContainerRequest::default()
         };
         let file = |(name, text): &(&str, String)| File {

@@ -6,11 +6,13 @@ use underpass_engines::{ContainerEngine, EngineKind};
 
 use super::rig::{client_process, condition, tunnel, tunnel_status, until_dead};
 use super::{Rig, on_both, servers};
+use underpass_testbed::{PATIENCE, wait_until};
 
 on_both!(
     a_dead_server_proxy_fails_everything,
     a_dead_container_fails_everything,
     a_container_that_somebody_removed_fails_everything,
+    what_somebody_leaves_of_a_container_goes_too,
     a_failed_proxy_starts_again_when_it_is_changed,
     a_pair_that_may_restart_heals_on_the_same_port,
     a_network_removed_behind_our_back_comes_back,
@@ -68,6 +70,21 @@ fn a_container_that_somebody_removed_fails_everything(kind: EngineKind) {
     rig.wait_for(rig.engine.engine.remove_container(id)).unwrap();
     // The engine tells of its end first, and of its removal then; either may be seen.
     assert_failed(&rig, &before, "the client proxy's container");
+    rig.end();
+}
+
+/// The client proxy's secrets are in a volume, which engines keep when a container is removed without it.
+fn what_somebody_leaves_of_a_container_goes_too(kind: EngineKind) {
+    let (rig, before) = started(kind, "Never");
+    let id = before["clientProxyContainerId"].as_str().unwrap();
+    assert_eq!(rig.volumes().len(), 1);
+    let socket = rig.engine.address.strip_prefix("unix://").unwrap();
+    let curl = ["-fsS", "--unix-socket", socket, "-X", "DELETE"];
+    let url = format!("http://engine/v1.41/containers/{id}?force=true");
+    let removed = std::process::Command::new("curl").args(curl).arg(url).output().unwrap();
+    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    assert_failed(&rig, &before, "the client proxy's container");
+    wait_until("the volume to go", PATIENCE, || rig.volumes().is_empty().then_some(()));
     rig.end();
 }
 

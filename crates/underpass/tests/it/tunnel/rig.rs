@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use underpass_engines::labels::{INSTANCE, UID};
 use underpass_engines::{Container, ContainerEngine, EngineKind};
-use underpass_testbed::{Kubectl, Launch, PATIENCE, TestEngine, Underpass, wait_until};
+use underpass_testbed::{Kubectl, Launch, PATIENCE, TestEngine, Underpass, look_until, wait_until};
 
 use super::guest::Guest;
 use crate::BINARY;
@@ -51,6 +51,7 @@ impl Rig {
         assert_eq!(containers.iter().map(|one| &one.name).collect::<Vec<_>>(), Vec::<&String>::new());
         let networks = self.wait_for(self.engine.engine.list_networks(&mine)).unwrap();
         assert_eq!(networks.iter().map(|one| &one.name).collect::<Vec<_>>(), Vec::<&String>::new());
+        assert_eq!(self.volumes(), Vec::<String>::new());
         let folders = std::fs::read_dir(self.data_dir().join("tunnels")).into_iter().flatten();
         assert_eq!(folders.count(), 0, "the pairs' folders are gone");
     }
@@ -94,16 +95,11 @@ impl Rig {
     #[track_caller]
     pub(super) fn until(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
-        let deadline = std::time::Instant::now() + PATIENT;
-        loop {
-            let status = self.status(name);
-            if wanted(&status) {
-                return status;
-            }
-            last = if status.is_null() { last } else { status };
-            assert!(std::time::Instant::now() < deadline, "{what} never came: {last:#}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let seen = look_until(PATIENT, || {
+            last = self.status(name);
+            wanted(&last).then(|| last.clone())
+        });
+        seen.unwrap_or_else(|| panic!("{what} never came: {last:#}"))
     }
 
     #[track_caller]
@@ -134,6 +130,11 @@ impl Rig {
 
     pub(super) fn containers_of(&self, uid: &str) -> Vec<Container> {
         self.wait_for(self.engine.engine.list_containers(&[(UID, uid)])).unwrap()
+    }
+
+    pub(super) fn volumes(&self) -> Vec<String> {
+        let listed = self.wait_for(self.engine.engine.list_volumes(&[(INSTANCE, self.instance.as_str())])).unwrap();
+        listed.into_iter().map(|one| one.name).collect()
     }
 
     pub(super) fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
