@@ -8,6 +8,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use underpass_builtins::Builtin;
 use underpass_store::{Change, Entry, Expect, Store, Write, WriteError};
 
 use crate::collector::Footprint;
@@ -122,6 +123,30 @@ impl Resource {
             self.convert_from_storage(&mut object);
         }
         object
+    }
+
+    /// An entry as an object to work on: without what is only written because Kubernetes' types would.
+    pub(crate) fn live_of(&self, value: &Bytes, revision: u64) -> Object {
+        let mut object = self.object_of(value, revision);
+        if self.event().is_some() {
+            underpass_builtins::bare_event(&mut object);
+        }
+        object
+    }
+
+    /// An object that is not stored, as it would be read.
+    pub(crate) fn as_read(&self, mut object: Object) -> Object {
+        if let Some(builtin) = self.event() {
+            underpass_builtins::convert_event(&mut object, builtin.group);
+        }
+        object
+    }
+
+    fn event(&self) -> Option<&Builtin> {
+        match &self.origin {
+            Origin::Builtin(builtin) => Some(*builtin).filter(|builtin| builtin.kind == "Event"),
+            Origin::Custom(_) => None,
+        }
     }
 
     fn is_current(&self, value: &Bytes, revision: u64) -> bool {

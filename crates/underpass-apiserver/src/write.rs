@@ -96,7 +96,7 @@ impl Call<'_> {
         let subject = resource.subject(object::name(&object));
         if options.dry_run {
             let exists = self.api.store.get(&resource.bucket, &key).is_some();
-            return if exists { Err(ApiError::already_exists(&subject)) } else { Ok(to_bytes(&object)) };
+            return if exists { Err(ApiError::already_exists(&subject)) } else { Ok(to_bytes(&resource.as_read(object))) };
         }
         match self.api.commit(resource, &key, Expect::Absent, Kept::Put, object).await {
             Ok(entry) => self.settled(&key, &entry).await,
@@ -139,7 +139,7 @@ impl Call<'_> {
         let key = self.key(&self.target.name);
         for _ in 0..ATTEMPTS {
             let entry = self.api.store.get(&self.resource.bucket, &key).ok_or_else(|| ApiError::not_found(&subject))?;
-            let live = self.resource.object_of(&entry.value, entry.revision);
+            let live = self.resource.live_of(&entry.value, entry.revision);
             let (mut new, track) = match propose(&live)? {
                 Proposal::Update(object) => (object, true),
                 Proposal::Applied(object) => (object, false),
@@ -158,7 +158,7 @@ impl Call<'_> {
                 return Ok(self.resource.text_of(&entry.value, entry.revision));
             }
             if options.dry_run {
-                return Ok(to_bytes(&new));
+                return Ok(to_bytes(&self.resource.as_read(new)));
             }
             match self.store_change(&key, &entry, new).await {
                 Ok(entry) => return Ok(self.resource.text_of(&entry.value, entry.revision)),

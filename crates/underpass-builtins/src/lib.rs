@@ -31,5 +31,5 @@ pub use builtin::{Builtin, Column, Review};
 pub use cells::duration;
 pub use definitions::definitions;
 pub use kinds::custom_resource_definition::{Approval, approval};
-pub use kinds::event::convert_event;
+pub use kinds::event::{bare_event, convert_event};
 pub use kinds::{all, reviews};

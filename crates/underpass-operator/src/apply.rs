@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::response::Status;
-use kube::runtime::events::{Event as KubeEvent, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -16,6 +15,7 @@ use underpass_plan::{Action, Event, Finalizer, Plan, Severity, Subject};
 
 use crate::act::{ActionError, Outside};
 use crate::answer::Answer;
+use crate::events::Recorder;
 use crate::kinds;
 use crate::metrics::{Metrics, WriteTarget};
 
@@ -69,8 +69,7 @@ impl ApplyError {
 
 impl Applier {
     pub fn new(client: Client, outside: Outside, metrics: Metrics) -> Self {
-        let reporter = Reporter { controller: "underpass.dev/controllers".to_owned(), instance: None };
-        Self { recorder: Recorder::new(client.clone(), reporter), client, outside, metrics }
+        Self { recorder: Recorder::new(client.clone()), client, outside, metrics }
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -135,17 +134,11 @@ impl Applier {
 
     /// An event that cannot be stored is lost and counted: it must not hold up the work that it tells of.
     async fn publish(&self, subject: &Subject, event: &Event) {
-        let event = KubeEvent {
-            type_: match event.severity {
-                Severity::Normal => EventType::Normal,
-                Severity::Warning => EventType::Warning,
-            },
-            reason: event.reason.to_owned(),
-            note: Some(shortened(&event.note)),
-            action: "Reconcile".to_owned(),
-            secondary: None,
-        };
-        let outcome = self.recorder.publish(&event, &reference(subject)).await;
+        match event.severity {
+            Severity::Normal => info!(reason = event.reason, "{}", event.note),
+            Severity::Warning => warn!(reason = event.reason, "{}", event.note),
+        }
+        let outcome = self.recorder.publish(subject, event, Timestamp::now()).await;
         self.metrics.wrote(WriteTarget::Event, &outcome);
         if let Err(error) = outcome {
             warn!(reason = event.reason, error = %Answer::from(error), "event lost");
@@ -184,37 +177,4 @@ fn skeleton(subject: &Subject) -> Value {
         metadata["namespace"] = json!(namespace);
     }
     json!({ "apiVersion": subject.api_version, "kind": subject.kind, "metadata": metadata })
-}
-
-fn reference(subject: &Subject) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(subject.api_version.clone()),
-        kind: Some(subject.kind.clone()),
-        namespace: subject.namespace.clone(),
-        name: Some(subject.name.clone()),
-        uid: Some(subject.uid.clone()),
-        ..ObjectReference::default()
-    }
-}
-
-/// The API refuses a note of more than 1024 bytes.
-fn shortened(note: &str) -> String {
-    const LONGEST: usize = 1024;
-    if note.len() <= LONGEST {
-        return note.to_owned();
-    }
-    let end = note.floor_char_boundary(LONGEST - "…".len());
-    format!("{}…", &note[..end])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_note_is_cut_between_characters() {
-        assert_eq!(shortened("short"), "short");
-        let long = shortened(&"ö".repeat(1000));
-        assert!(long.len() <= 1024 && long.ends_with('…'), "{}", long.len());
-    }
 }

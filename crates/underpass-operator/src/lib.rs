@@ -11,6 +11,7 @@ mod answer;
 mod apply;
 mod backoff;
 mod drive;
+mod events;
 mod images;
 mod interests;
 pub mod kinds;

@@ -160,3 +160,24 @@ async fn events_tell_of_changes_once() {
     let events: Vec<_> = rig.diary.lines().into_iter().filter(|line| line.starts_with("event ")).collect();
     assert_eq!(events, ["event Normal Creating", "event Normal NetworkExists"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_again_is_counted_and_what_is_new_is_another_event() {
+    let rig = Rig::start();
+    for place in ["here", "here", "there"] {
+        rig.engine.trouble(Some(EngineError::Unavailable(place.into())));
+        rig.put(&json!({}));
+        rig.until_ready_is("False", "NoContainerEngine").await;
+        rig.engine.trouble(None);
+        rig.until_ready_is("True", "NetworkExists").await;
+        rig.api.delete(PATH);
+        rig.signal();
+        until("the object is gone", || rig.api.get(PATH).is_none()).await;
+    }
+    let events = rig.diary.lines().into_iter().filter(|line| line.contains("NoContainerEngine"));
+    let events: Vec<_> = events.filter(|line| line.starts_with("event ")).collect();
+    assert_eq!(
+        events,
+        ["event Warning NoContainerEngine", "event again NoContainerEngine 2", "event Warning NoContainerEngine"]
+    );
+}

@@ -1,4 +1,8 @@
 //! Event, once as core/v1 and once as events.k8s.io/v1. Both are the same stored object, in the shape of core/v1.
+//!
+//! Some of its fields Kubernetes writes even when they say nothing, `"lastTimestamp": null` among them, and `kubectl get events
+//! --sort-by=.lastTimestamp` needs to find one. Nobody owns those, and no rule looks at them: while an event is worked on it is without
+//! them ([`bare_event`]), and gets them where it is written ([`convert_event`]).
 
 use std::sync::OnceLock;
 
@@ -80,7 +84,7 @@ pub(crate) const fn core() -> Builtin {
         },
         row,
         prepare_update: |_, _| {},
-        default: |_| {},
+        default: bare_event,
         validate: |new, _| {
             let mut errors = Errors::default();
             validate_any(new, "reportingComponent", &mut errors);
@@ -112,14 +116,59 @@ pub(crate) const fn events() -> Builtin {
         },
         row: |object, now| row(&as_core(object), now),
         prepare_update: |_, _| {},
-        default: |_| {},
+        default: bare_event,
         validate: |new, old| validate_new_style(&as_core(new), old.map(as_core).as_ref()),
         built: OnceLock::new(),
     }
 }
 
-/// Renames the fields that differ, and writes the `apiVersion`. An event that has the shape already is left as it is.
+/// An event as it is written in a group: its fields under their names there, also those that say nothing, and the `apiVersion`.
 pub fn convert_event(object: &mut Value, to_group: &str) {
+    rename(object, to_group);
+    bare_event(object);
+    let Some(fields) = object.as_object_mut() else { return };
+    for (name, nothing) in always_written(to_group) {
+        fields.entry(name).or_insert(nothing);
+    }
+}
+
+/// An event without the fields that say nothing.
+pub fn bare_event(object: &mut Value) {
+    let Some(fields) = object.as_object_mut() else { return };
+    for group in ["", GROUP] {
+        for (name, nothing) in always_written(group) {
+            // Without what it is about an event would be none of core/v1.
+            if name != "involvedObject" && fields.get(name).is_some_and(|value| *value == nothing) {
+                fields.remove(name);
+            }
+        }
+    }
+}
+
+/// What Kubernetes' types cannot leave out, and what they write when it was not said.
+fn always_written(group: &str) -> Vec<(&'static str, Value)> {
+    let (never, empty) = (Value::Null, json!({}));
+    if group == GROUP {
+        return vec![
+            ("eventTime", never.clone()),
+            ("regarding", empty.clone()),
+            ("deprecatedSource", empty),
+            ("deprecatedFirstTimestamp", never.clone()),
+            ("deprecatedLastTimestamp", never),
+        ];
+    }
+    vec![
+        ("involvedObject", empty.clone()),
+        ("source", empty),
+        ("firstTimestamp", never.clone()),
+        ("lastTimestamp", never.clone()),
+        ("eventTime", never),
+        ("reportingComponent", json!("")),
+        ("reportingInstance", json!("")),
+    ]
+}
+
+fn rename(object: &mut Value, to_group: &str) {
     let Some(fields) = object.as_object_mut() else { return };
     let to_events = to_group == GROUP;
     for (core, events) in RENAMED {
@@ -133,7 +182,8 @@ pub fn convert_event(object: &mut Value, to_group: &str) {
 
 fn as_core(object: &Value) -> Value {
     let mut core = object.clone();
-    convert_event(&mut core, "");
+    rename(&mut core, "");
+    bare_event(&mut core);
     core
 }
 
@@ -314,7 +364,24 @@ mod tests {
         convert_event(&mut event, GROUP);
         assert_eq!(event, once);
         convert_event(&mut event, "");
+        bare_event(&mut event);
         assert_eq!(event, core_event());
+    }
+
+    #[test]
+    fn what_says_nothing_is_written_as_kubernetes_writes_it() {
+        let mut event = new_event();
+        convert_event(&mut event, "");
+        assert_eq!((&event["firstTimestamp"], &event["lastTimestamp"]), (&Value::Null, &Value::Null));
+        assert!(event.as_object().unwrap().contains_key("lastTimestamp") && event.get("count").is_none());
+        assert_eq!((&event["source"], &event["reportingInstance"]), (&json!({}), &json!("laptop")));
+        let mut bare = json!({"metadata": {"name": "a"}, "involvedObject": {}, "reportingInstance": ""});
+        convert_event(&mut bare, GROUP);
+        let expected = json!({
+            "apiVersion": "events.k8s.io/v1", "metadata": {"name": "a"}, "eventTime": null, "regarding": {},
+            "deprecatedSource": {}, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
+        });
+        assert_eq!(bare, expected);
     }
 
     #[test]

@@ -66,8 +66,7 @@ impl FakeApi {
             };
         }
         if path.contains("/events") {
-            self.diary.note(format!("event {} {}", body["type"].as_str().unwrap(), body["reason"].as_str().unwrap()));
-            return reply(StatusCode::CREATED, &body);
+            return self.take_event(path, body);
         }
         assert!(parts.uri.query().unwrap_or_default().contains("fieldManager=underpass"), "{}", parts.uri);
         let refusal = self.refusals.lock().unwrap().pop();
@@ -75,6 +74,19 @@ impl FakeApi {
             Some(code) => refused(code),
             None => self.apply(path, &body),
         }
+    }
+
+    /// A new one, or one that is counted on.
+    fn take_event(&self, path: &str, body: Value) -> Response<Body> {
+        let Some(mut known) = self.get(path) else {
+            self.diary.note(format!("event {} {}", body["type"].as_str().unwrap(), body["reason"].as_str().unwrap()));
+            self.put(&format!("{path}/{}", body["metadata"]["name"].as_str().unwrap()), body.clone());
+            return reply(StatusCode::CREATED, &body);
+        };
+        self.diary.note(format!("event again {} {}", known["reason"].as_str().unwrap(), body["count"]));
+        known["count"] = body["count"].clone();
+        self.put(path, known.clone());
+        reply(StatusCode::OK, &known)
     }
 
     fn apply(&self, path: &str, body: &Value) -> Response<Body> {

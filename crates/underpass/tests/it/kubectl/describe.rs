@@ -1,5 +1,8 @@
 //! `kubectl describe` and `kubectl events`: what people look at when something does not work.
 
+use serde_json::{Value, json};
+use underpass_testbed::{PATIENCE, wait_until};
+
 use super::{assert_contains, config_map, network, rows};
 use crate::{apiserver, up};
 
@@ -27,6 +30,76 @@ fn an_object_of_ours_is_described_with_its_condition_and_events() {
     let listed = kubectl.ok("get events");
     assert_eq!(rows(&listed)[0], ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]);
 }
+
+#[test]
+fn events_are_sorted_by_when_they_were_seen_last() {
+    let server = up();
+    let kubectl = server.kubectl();
+    for name in ["b", "a"] {
+        kubectl.ok_with("apply -f -", &network(name));
+        kubectl.ok(&format!("wait --for=condition=Ready=False ctrnet/{name} --timeout=60s"));
+        // Times are to the second.
+        let about = format!("get events --field-selector=involvedObject.name={name}");
+        wait_until("an event that is over a second old", PATIENCE, || {
+            rows(&kubectl.ok(&about)).get(1).is_some_and(|row| row[0] != "0s" && row[0] != "1s").then_some(())
+        });
+    }
+    let sorted = kubectl.ok("get events --sort-by=.lastTimestamp");
+    let objects: Vec<_> = rows(&sorted)[1..].iter().map(|row| row[3]).collect();
+    assert_eq!(objects, ["containernetwork/b", "containernetwork/a"], "{sorted}");
+    let wide = kubectl.ok("get events -o wide --field-selector=involvedObject.name=a");
+    assert_contains(&wide, &["underpass.dev/controllers"]);
+}
+
+/// Written through one group and read through the other, with the fields that a real kube-apiserver shows, and no others.
+#[test]
+fn events_of_both_groups_are_read_as_kubernetes_writes_them() {
+    let server = apiserver();
+    let kubectl = server.kubectl();
+    kubectl.ok_with("create -f -", NEWER_EVENT);
+    let fields = |path: &str| {
+        let mut event: Value = serde_json::from_str(&kubectl.ok(&format!("get --raw {path}/default/events/new"))).unwrap();
+        let managed = event["metadata"]["managedFields"][0]["fieldsV1"].take();
+        event["metadata"].take();
+        (event, managed)
+    };
+    let about = json!({"kind": "Pod", "namespace": "default", "name": "web"});
+    let owned = json!({"f:action": {}, "f:eventTime": {}, "f:note": {}, "f:reason": {}, "f:regarding": {},
+        "f:reportingController": {}, "f:reportingInstance": {}, "f:type": {}});
+    let core = json!({
+        "kind": "Event", "apiVersion": "v1", "metadata": null, "involvedObject": about, "reason": "Started",
+        "message": "hello", "source": {}, "firstTimestamp": null, "lastTimestamp": null, "type": "Normal",
+        "eventTime": "2026-01-01T00:00:00.000000Z", "action": "Start", "reportingComponent": "example.com/controller",
+        "reportingInstance": "laptop",
+    });
+    assert_eq!(fields("/api/v1/namespaces"), (core, owned.clone()));
+    let newer = json!({
+        "kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": null, "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "example.com/controller", "reportingInstance": "laptop", "action": "Start",
+        "reason": "Started", "regarding": about, "note": "hello", "type": "Normal", "deprecatedSource": {},
+        "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
+    });
+    assert_eq!(fields("/apis/events.k8s.io/v1/namespaces"), (newer, owned));
+    assert_contains(&kubectl.ok("get events --sort-by=.lastTimestamp"), &["pod/web", "hello"]);
+    let before = kubectl.ok("get event new -o jsonpath='{.metadata.resourceVersion}'");
+    kubectl.ok_with("replace -f -", &kubectl.ok("get event new -o yaml"));
+    assert_eq!(kubectl.ok("get event new -o jsonpath='{.metadata.resourceVersion}'"), before, "nothing was changed");
+    kubectl.ok_with("create -f - --dry-run=server -o yaml", &NEWER_EVENT.replace("name: new", "name: newer"));
+}
+
+const NEWER_EVENT: &str = "
+apiVersion: events.k8s.io/v1
+kind: Event
+metadata: {name: new, namespace: default}
+regarding: {kind: Pod, namespace: default, name: web}
+eventTime: \"2026-01-01T00:00:00.000000Z\"
+reportingController: example.com/controller
+reportingInstance: laptop
+action: Start
+reason: Started
+note: hello
+type: Normal
+";
 
 #[test]
 fn kubernetes_kinds_are_described() {

@@ -1,0 +1,175 @@
+//! Events: what happened to an object, once for each thing that is said, with how often and when last.
+//!
+//! They are written as core/v1 with `firstTimestamp`, `lastTimestamp` and `count`: `kubectl get events --sort-by=.lastTimestamp` and
+//! `kubectl describe` go by these. The recorder of kube-rs writes events.k8s.io/v1, whose events have neither and sort before all others,
+//! and it takes two events with one reason for the same, whatever they say.
+//!
+//! The name of an event follows from the object and from what is said. So the next process goes on counting where this one ended, and
+//! nothing has to be remembered.
+
+use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use underpass_plan::{Event, Severity, Subject};
+
+use crate::apply::FIELD_MANAGER;
+
+/// Who says it.
+const REPORTER: &str = "underpass.dev/controllers";
+/// Where events about objects without a namespace are: Kubernetes knows no other place for them.
+const CLUSTER_EVENTS: &str = "default";
+/// How often another writer may come between looking and writing.
+const ATTEMPTS: usize = 3;
+const LONGEST_NAME: usize = 253;
+/// The API refuses a longer note in the newer group, and nobody reads one.
+const LONGEST_NOTE: usize = 1024;
+
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    client: Client,
+}
+
+impl Recorder {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    pub(crate) async fn publish(&self, subject: &Subject, event: &Event, now: Timestamp) -> kube::Result<()> {
+        let new = describe(subject, event, now);
+        let namespace = new.metadata.namespace.as_deref().unwrap_or(CLUSTER_EVENTS);
+        let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace);
+        let mut attempt = 1;
+        loop {
+            match write(&api, &new).await {
+                Err(kube::Error::Api(status)) if attempt < ATTEMPTS && (status.code == 409 || status.code == 404) => {
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// Counts it once more, or makes it.
+async fn write(api: &Api<CoreEvent>, new: &CoreEvent) -> kube::Result<()> {
+    let name = new.metadata.name.as_deref().unwrap_or_default();
+    match api.get_opt(name).await? {
+        Some(known) => {
+            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            api.patch(name, &params, &Patch::Merge(again(&known, new))).await.map(drop)
+        }
+        None => {
+            let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+            api.create(&params, new).await.map(drop)
+        }
+    }
+}
+
+/// Bound to what was seen: of two writers none may be forgotten in the count.
+fn again(known: &CoreEvent, new: &CoreEvent) -> serde_json::Value {
+    json!({
+        "metadata": { "resourceVersion": known.metadata.resource_version },
+        "count": known.count.unwrap_or(1).saturating_add(1),
+        "lastTimestamp": new.last_timestamp,
+    })
+}
+
+fn describe(subject: &Subject, event: &Event, now: Timestamp) -> CoreEvent {
+    let severity = match event.severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
+    };
+    CoreEvent {
+        metadata: ObjectMeta {
+            name: Some(name(subject, severity, event)),
+            namespace: Some(subject.namespace.clone().unwrap_or_else(|| CLUSTER_EVENTS.to_owned())),
+            ..ObjectMeta::default()
+        },
+        involved_object: reference(subject),
+        type_: Some(severity.to_owned()),
+        reason: Some(event.reason.to_owned()),
+        message: Some(shortened(&event.note)),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        count: Some(1),
+        source: Some(EventSource { component: Some(REPORTER.to_owned()), host: None }),
+        reporting_component: Some(REPORTER.to_owned()),
+        ..CoreEvent::default()
+    }
+}
+
+/// Equal for equal things said of one life of an object, and for nothing else.
+fn name(subject: &Subject, severity: &str, event: &Event) -> String {
+    let said = Sha256::digest([subject.uid.as_str(), severity, event.reason, &event.note].join("\0"));
+    let said: String = said.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let room = LONGEST_NAME - said.len() - 1;
+    format!("{}.{said}", subject.name.get(..room).unwrap_or(&subject.name))
+}
+
+fn reference(subject: &Subject) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(subject.api_version.clone()),
+        kind: Some(subject.kind.clone()),
+        namespace: subject.namespace.clone(),
+        name: Some(subject.name.clone()),
+        uid: Some(subject.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+fn shortened(note: &str) -> String {
+    if note.len() <= LONGEST_NOTE {
+        return note.to_owned();
+    }
+    let end = note.floor_char_boundary(LONGEST_NOTE - "…".len());
+    format!("{}…", &note[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(uid: &str) -> Subject {
+        Subject {
+            api_version: "underpass.dev/v1alpha1".to_owned(),
+            kind: "ContainerNetwork".to_owned(),
+            namespace: None,
+            name: "dev".to_owned(),
+            uid: uid.to_owned(),
+            resource_version: "1".to_owned(),
+        }
+    }
+
+    fn event(note: &str) -> Event {
+        Event { severity: Severity::Warning, reason: "Failed", note: note.to_owned() }
+    }
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let long = shortened(&"ö".repeat(1000));
+        assert!(long.len() <= 1024 && long.ends_with('…'), "{}", long.len());
+    }
+
+    #[test]
+    fn the_name_stands_for_what_is_said_of_whom() {
+        let name = |uid: &str, note: &str| describe(&subject(uid), &event(note), Timestamp::UNIX_EPOCH).metadata.name;
+        assert_eq!(name("a", "one"), name("a", "one"));
+        assert_ne!(name("a", "one"), name("a", "two"));
+        assert_ne!(name("a", "one"), name("b", "one"), "another life of the same name");
+        let long = Subject { name: "n".repeat(LONGEST_NAME), ..subject("a") };
+        assert_eq!(describe(&long, &event("one"), Timestamp::UNIX_EPOCH).metadata.name.unwrap().len(), LONGEST_NAME);
+    }
+
+    #[test]
+    fn said_again_it_counts() {
+        let (first, later) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
+        let known = describe(&subject("a"), &event("one"), first);
+        let patch = again(&known, &describe(&subject("a"), &event("one"), later));
+        assert_eq!((&patch["count"], &patch["lastTimestamp"]), (&json!(2), &json!("1970-01-01T00:01:00Z")));
+    }
+}
