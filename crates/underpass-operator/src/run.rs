@@ -69,14 +69,21 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) ->
 
 async fn control(client: Client, settings: Settings, stop: CancellationToken) {
     let command = settings.watchdog.as_ref();
-    let _watchdog = command.and_then(|command| Watchdog::start(&settings.program, command));
+    let watchdog = command.map(|command| Watchdog::start(&settings.program, command, settings.pace.backoff));
     let mut controllers = Controllers::new(client, settings.clone(), stop);
     for kind in KINDS {
         controllers.start_kind(kind);
     }
     controllers.start_sweep();
     info!(kinds = KINDS.len(), "controllers started");
-    controllers.loops.join_all().await;
+    let work = controllers.loops.join_all();
+    match watchdog {
+        Some(watchdog) => tokio::select! {
+            _ = work => {}
+            () = watchdog.keep() => {}
+        },
+        None => drop(work.await),
+    }
 }
 
 struct Controllers {

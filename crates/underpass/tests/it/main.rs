@@ -36,6 +36,7 @@ mod tunnel;
 mod up;
 mod watches;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use underpass_testbed::{Launch, Underpass};
@@ -60,6 +61,22 @@ fn apiserver() -> Underpass {
 /// A ContainerNetwork with all defaults, as YAML.
 fn network(name: &str) -> String {
     format!("apiVersion: underpass.dev/v1alpha1\nkind: ContainerNetwork\nmetadata: {{name: {name}}}\nspec: {{}}\n")
+}
+
+/// A process whose files below `/proc/PID` say so.
+fn process_where(is_it: impl Fn(&dyn Fn(&str) -> String) -> bool) -> Option<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.find(|pid| is_it(&|file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()))
+}
+
+/// What a process has open beside the three that everybody has. What has no name of its own, and what all may share, is left out.
+fn descriptors_of(pid: u32) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let beside = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.len() > 1 || name > "2"));
+    // One may have been closed meanwhile.
+    let open = beside.filter_map(|entry| Some(std::fs::read_link(entry.path()).ok()?.display().to_string()));
+    open.filter(|open| !open.starts_with("anon_inode:") && !open.starts_with("/dev/")).collect()
 }
 
 #[track_caller]

@@ -11,7 +11,7 @@ use underpass_engines::{Container, ContainerEngine, EngineKind};
 use underpass_testbed::{Kubectl, Launch, PATIENCE, TestEngine, Underpass, look_until, wait_until};
 
 use super::guest::Guest;
-use crate::BINARY;
+use crate::{BINARY, process_where};
 
 /// The first start of a process on an engine loads the image, which is large without optimisation.
 const PATIENT: Duration = Duration::from_secs(120);
@@ -198,13 +198,6 @@ pub(super) fn until_dead(pid: &Value) {
 pub(super) fn client_process(container: &str) -> i32 {
     let found = process_where(|file| file("cmdline").contains("tunnel-client") && file("cgroup").contains(container));
     found.unwrap_or_else(|| panic!("no process of the container {container}"))
-}
-
-/// A process whose files below `/proc/PID` say so.
-pub(super) fn process_where(is_it: impl Fn(&dyn Fn(&str) -> String) -> bool) -> Option<i32> {
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.find(|pid| is_it(&|file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()))
 }
 
 impl Rig {

@@ -4,9 +4,11 @@ mod apart;
 mod commands;
 mod ending;
 mod files;
+mod log;
 mod quiet;
 mod starting;
 mod status;
+mod watchdog;
 
 use std::path::{Path, PathBuf};
 
