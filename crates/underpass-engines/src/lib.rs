@@ -22,6 +22,6 @@ pub use container::{
 pub use engine::{BuildRequest, Change, ContainerEngine, Description, EngineError, EngineKind};
 pub use local::LocalEngine;
 pub use places::{Candidate, Refusal, candidates};
-pub use tunnel_image::{Archive, Ensured, Outcome, TunnelImages, scratch_image};
+pub use tunnel_image::{Archive, Ensured, Outcome, TunnelImages, remove_stale_locks, scratch_image};
 pub use underpass_plan::NetworkRequest;
 pub use underpass_plan::container_network::Network;

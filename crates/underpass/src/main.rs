@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    descriptors::keep_from_children();
     let args = args::Args::parse();
     logging::start(&args.logging);
     exit::code(commands::run(args.command))

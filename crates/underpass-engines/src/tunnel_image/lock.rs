@@ -40,8 +40,8 @@ pub(super) struct InUse {
 
 impl Locks {
     /// `address` is how the engine is reached; two ways to one socket are one engine.
-    pub(super) fn of(address: &str) -> io::Result<Self> {
-        Ok(Self::in_folder(folder(), address))
+    pub(super) fn of(address: &str) -> Self {
+        Self::in_folder(folder(), address)
     }
 
     fn in_folder(folder: PathBuf, address: &str) -> Self {
@@ -95,11 +95,11 @@ impl Locks {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let meta = match fs::symlink_metadata(&self.folder) {
+        let is_ours = match is_folder_of_ours(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            meta => meta?,
+            is_ours => is_ours?,
         };
-        if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
+        if !is_ours {
             let why = format!("{} is not a folder of this user; remove it", self.folder.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
@@ -110,7 +110,30 @@ impl Locks {
     }
 }
 
-/// Follows from the user alone, never from the environment: two processes that see different variables must meet here.
+/// Takes away the files that nobody holds: those of processes that were killed, of whichever engine.
+pub fn remove_stale_locks() {
+    remove_stale(&folder());
+}
+
+fn remove_stale(folder: &Path) {
+    if !is_folder_of_ours(folder).unwrap_or_default() {
+        return;
+    }
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|extension| extension != "lock") {
+            continue;
+        }
+        let Ok(file) = File::open(&path) else { continue };
+        // Whoever waits for it meanwhile sees that it is no longer the one with that name.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(&file, &path).unwrap_or_default() {
+            remove(&path);
+        }
+    }
+}
+
+/// Follows from the user alone, never from the environment: two processes that see different variables (one without XDG_RUNTIME_DIR, as
+/// under sudo or cron) must meet here. Below /tmp only where the system gives its users no folder.
 fn folder() -> PathBuf {
     let user = rustix::process::geteuid().as_raw();
     let own = PathBuf::from(format!("/run/user/{user}"));
@@ -118,6 +141,11 @@ fn folder() -> PathBuf {
         Ok(meta) if meta.uid() == user => own.join("underpass"),
         _ => PathBuf::from(format!("/tmp/underpass-{user}")),
     }
+}
+
+fn is_folder_of_ours(folder: &Path) -> io::Result<bool> {
+    let meta = fs::symlink_metadata(folder)?;
+    Ok(meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw())
 }
 
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
@@ -200,6 +228,20 @@ mod tests {
         drop(two);
         drop(locks.claim("t").unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_killed_processes_left_goes_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let locks = locks(&folder);
+        let used = locks.in_use("used").await.unwrap();
+        let stale = folder.path().join("locks/0123456789abcdef-dead.lock");
+        fs::write(&stale, "").unwrap();
+        remove_stale(&locks.folder);
+        assert!(!stale.exists() && used.path.exists());
+        drop(used);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        remove_stale(&locks.folder);
     }
 
     #[test]

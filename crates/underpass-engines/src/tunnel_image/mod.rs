@@ -24,6 +24,7 @@ use archive::{Layer, hex};
 use lock::{Exclusive, InUse, Locks};
 
 pub use archive::{Archive, scratch_image};
+pub use lock::remove_stale_locks;
 
 const REPOSITORY: &str = "localhost/underpass-tunnel";
 /// The value of the label on the image.
@@ -81,7 +82,7 @@ impl TunnelImages {
     pub async fn ensure(&self, engine: &dyn ContainerEngine, base: Option<&str>) -> Result<Ensured, EngineError> {
         let address = engine.describe().await?.address;
         let recipe = self.recipe(engine, &address, base).await?;
-        let locks = Locks::of(&address).map_err(cannot_lock)?;
+        let locks = Locks::of(&address);
         // Before it is looked for: what is in use is not collected.
         self.hold(&locks, &address, &recipe.tag).await?;
         if let Some(image) = engine.find_image(&recipe.reference()).await? {
@@ -154,6 +155,7 @@ impl TunnelImages {
         if self.in_use.lock().contains_key(&key) {
             return Ok(());
         }
+        remove_stale_locks();
         let held = locks.in_use(tag).await.map_err(cannot_lock)?;
         self.in_use.lock().insert(key, held);
         Ok(())

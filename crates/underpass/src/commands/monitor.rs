@@ -35,6 +35,7 @@ async fn said_done() -> bool {
 
 async fn clean_up(sweep: &Sweep, pid: u32) -> anyhow::Result<Ended> {
     warn!(pid, "the controllers were killed: their containers, networks and processes are removed");
+    underpass_engines::remove_stale_locks();
     let backoff = underpass_operator::Backoff::default();
     for attempt in 1..=ATTEMPTS {
         match sweep.remove_all().await {

@@ -1,13 +1,17 @@
 //! Several processes, and processes that are killed: what is stated happens, and nothing is left behind.
 
+use std::fs::File;
+use std::path::PathBuf;
+
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use underpass_engines::{ContainerEngine, EngineKind};
-use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, wait_until};
+use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, look_until, wait_until};
 
-use super::rig::{client_process, identity, is_alive, process_where, proxy, tunnel, tunnel_status, until_dead};
+use super::rig::{client_process, identity, is_alive, proxy, tunnel, tunnel_status, until_dead};
 use super::{Rig, on_both, servers};
-use crate::BINARY;
+use crate::{BINARY, descriptors_of, process_where};
 
 on_both!(
     killed_controllers_leave_nothing_and_the_next_ones_start_again,
@@ -48,6 +52,9 @@ fn a_watchdog_that_is_alone_cleans_up(kind: EngineKind) {
     let before = rig.until_ready("p");
     let client = client_process(&rig.containers("p")[0].id);
     let server = i32::try_from(before["serverProxyProcessId"].as_i64().unwrap()).unwrap();
+    let ours = descriptors_of(rig.up.as_ref().unwrap().ready().pid);
+    let theirs = descriptors_of(server.try_into().unwrap());
+    assert_eq!(theirs.intersection(&ours).collect::<Vec<_>>(), Vec::<&String>::new(), "what it would hold of the dead");
     rig.kill();
     for pid in [client, server] {
         // The watchdog may have been faster.
@@ -55,6 +62,30 @@ fn a_watchdog_that_is_alone_cleans_up(kind: EngineKind) {
     }
     wait_until("the watchdog to clean up", PATIENCE, || is_clean(&rig).then_some(()));
     rig.assert_nothing_is_left();
+    until_no_lock_is_left();
+}
+
+/// Locks that nobody holds. Those of others who use the same image just now are not ours to judge.
+fn stale_locks() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let folders = [format!("/run/user/{user}/underpass"), format!("/tmp/underpass-{user}")];
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+    let is_free = |path: &PathBuf| {
+        File::open(path)
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && path.exists())
+    };
+    entries.map(|entry| entry.path()).filter(is_free).collect()
+}
+
+/// Other tests may leave one for a moment, between a kill and the watchdog's work.
+#[track_caller]
+fn until_no_lock_is_left() {
+    let mut left = Vec::new();
+    let gone = look_until(PATIENCE, || {
+        left = stale_locks();
+        left.is_empty().then_some(())
+    });
+    assert!(gone.is_some(), "nobody holds these: {left:?}");
 }
 
 fn is_clean(rig: &Rig) -> bool {
@@ -198,6 +229,7 @@ fn down_ends_an_instance_from_outside(kind: EngineKind) {
     assert_eq!(up.code, Some(0), "{up}");
     until_dead(&status["serverProxyProcessId"]);
     rig.assert_nothing_is_left();
+    until_no_lock_is_left();
     assert!(!rig.data_dir().join("kubeconfig").exists());
 }
 
