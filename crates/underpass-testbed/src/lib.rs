@@ -7,6 +7,7 @@ mod engines;
 pub mod fidelity;
 mod forwarder;
 pub mod hello;
+pub mod interrupt;
 mod kubectl;
 mod lab;
 pub mod load;

@@ -13,6 +13,7 @@ mod sniproxy;
 mod underpass;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -160,9 +161,24 @@ impl Running {
     /// Starts it with a routing, and waits until it listens on all ports.
     #[track_caller]
     pub fn start(proxy: Proxy, program: &Path, routing: &Routing) -> Self {
+        Self::start_as(proxy, program, routing, |_| {})
+    }
+
+    /// The same in process groups of their own: a Ctrl-C in the terminal is for the caller, who ends it in order.
+    #[track_caller]
+    pub fn start_apart(proxy: Proxy, program: &Path, routing: &Routing) -> Self {
+        Self::start_as(proxy, program, routing, |command| {
+            command.process_group(0);
+        })
+    }
+
+    #[track_caller]
+    fn start_as(proxy: Proxy, program: &Path, routing: &Routing, change: fn(&mut Command)) -> Self {
         let place = Place::new();
         proxy.write(&place, routing);
-        let processes = proxy.commands(program, &place).iter_mut().map(Process::start).collect();
+        let mut commands = proxy.commands(program, &place);
+        commands.iter_mut().for_each(change);
+        let processes = commands.iter_mut().map(Process::start).collect();
         let mut running = Self { proxy, program: program.to_owned(), processes, place };
         running.wait_until_ready(routing);
         running

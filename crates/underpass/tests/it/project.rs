@@ -1,13 +1,16 @@
 //! What the README, the Makefile and CI promise is one and the same, and true.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use underpass_engines::EngineKind;
-use underpass_testbed::{Kubectl, PATIENCE, Process, Signal, TestEngine, wait_until};
+use rustix::process::{Pid, kill_process_group};
+use underpass_engines::labels::INSTANCE;
+use underpass_engines::{ContainerEngine, EngineKind};
+use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, Signal, TestEngine, wait_until};
 
-use crate::{BINARY, root};
+use crate::{BINARY, process_where, root};
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -116,6 +119,62 @@ fn the_demo_ends_well_and_says_so() {
     assert!(shown.lines().last().is_some_and(|line| line.contains("nothing is left behind")), "{shown}");
 }
 
+/// Ctrl-C at one moment of the demo: the terminal tells its whole process group.
+#[track_caller]
+fn interrupt_the_demo_at(moment: &str) {
+    let (engine, folder) = (TestEngine::shared(EngineKind::Podman), tempfile::tempdir().unwrap());
+    let (variable, address) = engine.variable();
+    let mut demo = Command::new(root().join("scripts/demo"));
+    demo.env("UNDERPASS", BINARY).env("TMPDIR", folder.path()).env(variable, address).process_group(0);
+    let mut demo = Process::start(&mut demo);
+    demo.wait_for_stdout(moment, |text| text.contains(moment).then_some(()));
+    let (pid, instance) = (demo.pid(), instance_in(folder.path()));
+    kill_process_group(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::INT).unwrap();
+    let ended = demo.wait();
+    assert_eq!(ended.code, Some(130), "{ended}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a folder is left: {ended}");
+    wait_until("the end of all its processes", PATIENCE, || process_below(folder.path()).is_none().then_some(()));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let image = runtime.block_on(engine.engine.find_image(&format!("localhost/underpass-demo-{pid}"))).unwrap();
+    assert_eq!(image, None, "{ended}");
+    let containers = runtime.block_on(engine.engine.list_containers(&[])).unwrap();
+    let names: Vec<&str> = containers.iter().map(|container| container.name.as_str()).collect();
+    assert!(!names.contains(&format!("underpass-demo-{pid}").as_str()), "{names:?}");
+    let Some(instance) = instance else { return };
+    let ours = [(INSTANCE, instance.as_str())];
+    assert_eq!(runtime.block_on(engine.engine.list_containers(&ours)).unwrap(), [], "{ended}");
+    assert_eq!(runtime.block_on(engine.engine.list_networks(&ours)).unwrap(), [], "{ended}");
+}
+
+/// What the things of the server in the demo's folder are labelled with, once it serves.
+fn instance_in(folder: &Path) -> Option<String> {
+    let work = std::fs::read_dir(folder).ok()?.flatten().find(|entry| entry.path().join("kubeconfig").exists())?;
+    let uid =
+        Kubectl::new(&work.path().join("kubeconfig")).run("get namespace kube-system -o jsonpath={.metadata.uid}");
+    (uid.code == Some(0)).then_some(uid.stdout)
+}
+
+/// A process that was given this folder for its temporary files.
+fn process_below(folder: &Path) -> Option<i32> {
+    let variable = format!("TMPDIR={}\0", folder.display());
+    process_where(|file| file("environ").contains(&variable) && !file("status").contains("State:\tZ"))
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing_when_it_has_just_begun() {
+    interrupt_the_demo_at("Start: API server and controllers in one process");
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing_while_the_tunnel_is_built() {
+    interrupt_the_demo_at("containernetworktunnelproxy.underpass.dev/web-to-host created");
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing_while_the_container_runs() {
+    interrupt_the_demo_at("A container on that network asks host.internal:8080");
+}
+
 /// Runs the section "Use it" as it stands, in a home of its own.
 #[test]
 fn the_readmes_commands_work() {
@@ -135,6 +194,11 @@ fn the_readmes_commands_work() {
             assert!(read("Makefile").contains("\t$(CARGO) build --locked\n\t./scripts/demo\n"));
         } else if let Some(path) = line.strip_prefix("export KUBECONFIG=~/") {
             assert_eq!(home.path().join(path), kubeconfig);
+        } else if let Some(rest) = line.strip_prefix("docker run --rm --network \"$(kubectl ") {
+            let (words, rest) = rest.split_once(")\" ").unwrap();
+            assert_is_a_network(&Kubectl::new(&kubeconfig).ok(words));
+            assert!(rest.ends_with(" http://host.internal:8080/"), "{rest}");
+            run += 1;
         } else if let Some(words) = line.strip_prefix("kubectl ") {
             Kubectl::new(&kubeconfig).ok(&words.replace("examples/", &format!("{}/examples/", root().display())));
             run += 1;
@@ -150,8 +214,29 @@ fn the_readmes_commands_work() {
             run += 1;
         }
     }
-    assert!(run >= 9, "only {run} commands");
+    assert!(run >= 12, "only {run} commands");
     assert_eq!(server.wait().code, Some(0), "the last command ends it");
+}
+
+/// The README's is run; the others say the same.
+#[test]
+fn the_way_onto_a_tunnels_network_is_said_wherever_one_is_declared() {
+    for document in ["README.md", "docs/tunnels.md", "examples/tunnel.yaml"] {
+        let text = read(document);
+        assert!(text.contains("$(kubectl get ctrnet web -o jsonpath='{.status.networkName}')"), "{document}");
+    }
+    let text = read("docs/tunnels.md");
+    let declared = text.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let plan = Launch::command(BINARY, "plan").arg("-f").arg("-").run_with(declared).ok();
+    assert!(plan.contains("web"), "{plan}");
+}
+
+/// What `docker run --network` and `podman run --network` take.
+#[track_caller]
+fn assert_is_a_network(name: &str) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let found = runtime.block_on(TestEngine::shared(EngineKind::Podman).engine.find_network(name)).unwrap();
+    assert!(found.is_some(), "the engine knows no network {name:?}");
 }
 
 fn start(line: &str, home: &Path) -> Process {

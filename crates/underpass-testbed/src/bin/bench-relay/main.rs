@@ -9,7 +9,10 @@
 mod measure;
 mod report;
 
+use std::process::ExitCode;
+
 use clap::{Parser, ValueEnum};
+use underpass_testbed::interrupt;
 use underpass_testbed::load::Backend;
 use underpass_testbed::proxies::Choice;
 use underpass_testbed::report::{Contender, Format, Settings};
@@ -38,8 +41,9 @@ enum Part {
     Losing,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
+    interrupt::listen()?;
     let mut amounts = if args.settings.quick { Amounts::QUICK } else { Amounts::FULL };
     amounts.repeats = args.settings.repeats.unwrap_or(amounts.repeats);
     let backend = Backend::start(amounts.bulk_bytes)?;
@@ -53,6 +57,9 @@ fn main() -> anyhow::Result<()> {
             run(*part, &benches, &mut results);
         }
     }
+    if interrupt::came() {
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    }
     match args.settings.output {
         Format::Table => print!("{}", results.table()),
         Format::Json => println!("{:#}", results.json(amounts)),
@@ -60,22 +67,23 @@ fn main() -> anyhow::Result<()> {
     if let Some(folder) = &args.settings.docs {
         report::write(&results, &amounts, folder)?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One part of the measures: all proxies in turn, and again.
 fn run(part: Part, benches: &[Bench<'_>], results: &mut Results) {
     // Its result is a count over many changes; once is enough.
     let repeats = if part == Part::Losing { 1 } else { benches.first().map_or(1, |bench| bench.amounts.repeats) };
-    for repeat in 1..=repeats {
-        for bench in benches {
-            eprintln!("{part:?} {repeat}/{repeats}: {}", bench.proxy.name());
-            match samples(part, bench) {
-                Ok(samples) => results.add(bench.proxy, samples),
-                Err(error) => {
-                    eprintln!("{}: {error:#}", bench.proxy.name());
-                    results.note(bench.proxy, &format!("{part:?}: {error:#}"));
-                }
+    for (repeat, bench) in (1..=repeats).flat_map(|repeat| benches.iter().map(move |bench| (repeat, bench))) {
+        if interrupt::came() {
+            return;
+        }
+        eprintln!("{part:?} {repeat}/{repeats}: {}", bench.proxy.name());
+        match samples(part, bench) {
+            Ok(samples) => results.add(bench.proxy, samples),
+            Err(error) => {
+                eprintln!("{}: {error:#}", bench.proxy.name());
+                results.note(bench.proxy, &format!("{part:?}: {error:#}"));
             }
         }
     }

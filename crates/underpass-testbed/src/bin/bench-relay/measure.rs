@@ -167,7 +167,7 @@ impl Bench<'_> {
     }
 
     fn start(&self, backends: usize) -> anyhow::Result<Running> {
-        let running = Running::start(self.proxy, self.program, &self.routing_of(backends, None));
+        let running = Running::start_apart(self.proxy, self.program, &self.routing_of(backends, None));
         client::connections(running.address(PORT), &[route_name(0)], WARM_UP, CLIENTS)?;
         Ok(running)
     }

@@ -6,7 +6,6 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
-mod interrupt;
 mod measure;
 mod report;
 mod site;
@@ -16,6 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use underpass_engines::EngineKind;
+use underpass_testbed::interrupt;
 use underpass_testbed::load::Backend;
 use underpass_testbed::report::{Contender, Format, Settings};
 
@@ -52,9 +52,6 @@ enum Engine {
     Podman,
 }
 
-/// As of a shell that was interrupted.
-const INTERRUPTED: u8 = 130;
-
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     interrupt::listen()?;
@@ -77,7 +74,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
     }
     if interrupt::came() {
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
     }
     match args.settings.output {
         Format::Table => print!("{}", results.table()),

@@ -4,15 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 
+/// The exit code of a program that ended so, as of a shell.
+pub const EXIT_CODE: u8 = 130;
+
 static CAME: AtomicBool = AtomicBool::new(false);
 
 /// Whether somebody wants this to end.
-pub(crate) fn came() -> bool {
+pub fn came() -> bool {
     CAME.load(Ordering::Relaxed)
 }
 
 /// On a thread of its own, for as long as the process lives.
-pub(crate) fn listen() -> std::io::Result<()> {
+pub fn listen() -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
