@@ -113,7 +113,8 @@ impl Record {
                 )
             };
         }
-        if write.is_heartbeat(self.verb) && code < 400 { line!(debug) } else { line!(info) }
+        // People look at the log for what happens to their objects; who wrote what is for whoever asks for it.
+        if write.is_heartbeat(self.verb) && code < 400 { line!(trace) } else { line!(debug) }
     }
 }
 

@@ -96,7 +96,11 @@ impl Call<'_> {
         let subject = resource.subject(object::name(&object));
         if options.dry_run {
             let exists = self.api.store.get(&resource.bucket, &key).is_some();
-            return if exists { Err(ApiError::already_exists(&subject)) } else { Ok(to_bytes(&resource.as_read(object))) };
+            return if exists {
+                Err(ApiError::already_exists(&subject))
+            } else {
+                Ok(to_bytes(&resource.as_read(object)))
+            };
         }
         match self.api.commit(resource, &key, Expect::Absent, Kept::Put, object).await {
             Ok(entry) => self.settled(&key, &entry).await,

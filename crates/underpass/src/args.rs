@@ -36,7 +36,7 @@ pub(crate) struct Args {
 #[command(next_help_heading = "Logging")]
 pub(crate) struct Logging {
     /// How much to log to stderr: error, warn, info, debug, trace, or a filter such as
-    /// "info,audit=warn" (without the line that every write leaves) [default: info; for a proxy: its spec.logLevel]
+    /// "info,audit=debug" (with a line for every write to the API server) [default: info; for a proxy: its spec.logLevel]
     #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", value_parser = log_filter)]
     pub(crate) log_level: Option<String>,
     /// How a log line looks
@@ -210,6 +210,7 @@ const STATUS_EXAMPLES: &str = "\
 Examples:
   underpass status
   underpass status --watch
+  underpass status --data-dir ./state       of an `underpass up --data-dir ./state`
   underpass status -o json | jq '.items[].status'
 
 Exit codes: 0 shown, whatever the objects' state; 1 the API server cannot be asked.";
@@ -438,6 +439,9 @@ pub(crate) struct Status {
     pub(crate) output: StatusFormat,
     #[command(flatten)]
     pub(crate) server: ClientFlags,
+    /// The data directory of the `underpass up` to ask, in place of a kubeconfig
+    #[arg(long, value_name = "FOLDER", conflicts_with = "kubeconfig")]
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Group)]

@@ -16,6 +16,10 @@ use super::listed;
 use super::objects::{Object, read_part};
 use crate::manifests::split;
 
+/// What a file without one has to be given.
+const MISSING: &str = ": add a document with apiVersion: hostedcluster.densityops.com/v1alpha1, kind: ProxyServer, a metadata.name, the \
+                       address to listen on in spec.networkConfig.serverIP, and where to lead to in spec.backends";
+
 /// Why a file is refused as a whole.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
@@ -28,7 +32,7 @@ pub(crate) enum SourceError {
         #[source]
         cause: anyhow::Error,
     },
-    #[error("{} declares no ProxyServer that can be used{}", .path.display(), listed(.rejects))]
+    #[error("{} declares no ProxyServer{}", .path.display(), what_to_do(.rejects))]
     NoProxy { path: PathBuf, rejects: Vec<Reject> },
 }
 
@@ -136,6 +140,13 @@ impl Source {
     }
 }
 
+/// To be said after "declares no ProxyServer".
+fn what_to_do(rejects: &[Reject]) -> String {
+    let is_refused = rejects.iter().any(|reject| reject.entry.starts_with("ProxyServer"));
+    let what = if is_refused { " that can be used" } else { MISSING };
+    format!("{what}{}", listed(rejects))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +194,10 @@ mod tests {
     fn after_a_refusal_everything_is_as_before() {
         let (mut file, _) = File::new(&[PROXY]);
         assert!(matches!(file.change(&[PROXY, "a: ["]), Err(SourceError::Parse { document: 2, .. })));
-        assert!(matches!(file.change(&[SERVICE]), Err(SourceError::NoProxy { .. })));
+        let refused = file.change(&[SERVICE]).unwrap_err();
+        assert!(matches!(refused, SourceError::NoProxy { .. }), "{refused}");
+        let said = refused.to_string();
+        assert!(said.contains("declares no ProxyServer: add a document with apiVersion: hostedcluster."), "{said}");
         assert!(file.change(&[PROXY]).unwrap().is_none(), "back to what is in force");
     }
 

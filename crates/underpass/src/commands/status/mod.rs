@@ -18,7 +18,10 @@ use crate::{output, server, settings};
 use controllers::Controllers;
 
 pub(crate) async fn run(args: Status) -> anyhow::Result<Ended> {
-    let kubeconfig = settings::kubeconfig(args.server)?;
+    let kubeconfig = match args.data_dir {
+        Some(folder) => settings::kubeconfig_in(&std::path::absolute(folder)?),
+        None => settings::kubeconfig(args.server)?,
+    };
     let client = server::from_file(&kubeconfig).await?.client;
     let objects = list(&client).await.with_context(|| format!("cannot use {}", kubeconfig.display()))?;
     if args.watch {

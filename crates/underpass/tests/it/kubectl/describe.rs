@@ -58,7 +58,8 @@ fn events_of_both_groups_are_read_as_kubernetes_writes_them() {
     let kubectl = server.kubectl();
     kubectl.ok_with("create -f -", NEWER_EVENT);
     let fields = |path: &str| {
-        let mut event: Value = serde_json::from_str(&kubectl.ok(&format!("get --raw {path}/default/events/new"))).unwrap();
+        let mut event: Value =
+            serde_json::from_str(&kubectl.ok(&format!("get --raw {path}/default/events/new"))).unwrap();
         let managed = event["metadata"]["managedFields"][0]["fieldsV1"].take();
         event["metadata"].take();
         (event, managed)

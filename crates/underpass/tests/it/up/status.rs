@@ -36,6 +36,18 @@ fn a_table_says_what_does_not_work_and_why() {
 }
 
 #[test]
+fn the_data_directory_says_whom_to_ask() {
+    let server = server_with_a_network();
+    let asked = || launch("status").arg("--data-dir").arg(server.data_dir());
+    assert_contains(&asked().run().ok(), &["ContainerNetwork", "NoContainerEngine"]);
+    let both = asked().arg("--kubeconfig").arg(server.kubeconfig()).run();
+    assert_eq!(both.code, Some(2), "{both}");
+    let nobody = tempfile::tempdir().unwrap();
+    let refused = launch("status").arg("--data-dir").arg(nobody.path()).run().failed();
+    assert_contains(&refused, &["there is no kubeconfig at", "start `underpass up`"]);
+}
+
+#[test]
 fn without_controllers_it_says_so_and_how_to_start_them() {
     let server = crate::apiserver();
     let nothing = status(&server).run();
