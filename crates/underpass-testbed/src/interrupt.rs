@@ -1,5 +1,7 @@
 //! A signal ends the measuring after the sample that is under way: whatever was made is removed by the values that made it.
 
+#![expect(clippy::print_stderr, reason = "programs for people use it")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};

@@ -66,7 +66,7 @@ impl FakeApi {
             };
         }
         if path.contains("/events") {
-            return self.take_event(path, body);
+            return self.take_event(path, &body);
         }
         assert!(parts.uri.query().unwrap_or_default().contains("fieldManager=underpass"), "{}", parts.uri);
         let refusal = self.refusals.lock().unwrap().pop();
@@ -77,11 +77,11 @@ impl FakeApi {
     }
 
     /// A new one, or one that is counted on.
-    fn take_event(&self, path: &str, body: Value) -> Response<Body> {
+    fn take_event(&self, path: &str, body: &Value) -> Response<Body> {
         let Some(mut known) = self.get(path) else {
             self.diary.note(format!("event {} {}", body["type"].as_str().unwrap(), body["reason"].as_str().unwrap()));
             self.put(&format!("{path}/{}", body["metadata"]["name"].as_str().unwrap()), body.clone());
-            return reply(StatusCode::CREATED, &body);
+            return reply(StatusCode::CREATED, body);
         };
         self.diary.note(format!("event again {} {}", known["reason"].as_str().unwrap(), body["count"]));
         known["count"] = body["count"].clone();
