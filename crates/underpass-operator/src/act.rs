@@ -23,6 +23,14 @@ pub struct Outside {
     pub pairs: Arc<Pairs>,
 }
 
+/// What came of an action that could be carried out.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// The pair said no, or nothing: that is its tunnel's trouble, and the next observation tells of it.
+    Refused(String),
+}
+
 /// The text reaches the object's status.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
@@ -34,6 +42,19 @@ pub enum ActionError {
     Pair(#[from] PairError),
     #[error("the EndpointSlice {place} cannot be written: {source}")]
     Endpoints { place: String, source: Answer },
+}
+
+impl Outcome {
+    pub(crate) fn no_pair() -> Self {
+        Self::Refused("there is no server proxy that could be told".to_owned())
+    }
+
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Done => None,
+            Self::Refused(why) => Some(why),
+        }
+    }
 }
 
 impl ActionError {
@@ -49,7 +70,12 @@ impl ActionError {
 }
 
 impl Outside {
-    pub(crate) async fn act(&self, client: &Client, subject: &Subject, action: &Action) -> Result<(), ActionError> {
+    pub(crate) async fn act(
+        &self,
+        client: &Client,
+        subject: &Subject,
+        action: &Action,
+    ) -> Result<Outcome, ActionError> {
         let uid = &subject.uid;
         match action {
             Action::CreateNetwork(request) => self.engine.create_network(request).await?,
@@ -63,8 +89,8 @@ impl Outside {
                 started?;
             }
             Action::StartServer(request) => self.pairs.start_server(subject, request).await?,
-            Action::PrepareTunnel(request) => self.pairs.prepare(uid, request).await,
-            Action::DeleteTunnel { number } => self.pairs.delete(uid, *number).await,
+            Action::PrepareTunnel(request) => return Ok(self.pairs.prepare(uid, request).await),
+            Action::DeleteTunnel { number } => return Ok(self.pairs.delete(uid, *number).await),
             Action::RemoveContainer { id, name } => {
                 let removed = self.engine.remove_container(id).await;
                 removed.map_err(|source| ActionError::Remove { name: name.clone(), source })?;
@@ -74,7 +100,7 @@ impl Outside {
             Action::WriteEndpoints(endpoints) => write(client, endpoints).await?,
             Action::RemoveEndpoints { namespace, name } => remove(client, namespace, name).await?,
         }
-        Ok(())
+        Ok(Outcome::Done)
     }
 }
 

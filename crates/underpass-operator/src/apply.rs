@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 use underpass_plan::{Action, Event, Finalizer, Plan, Severity, Subject};
 
-use crate::act::{ActionError, Outside};
+use crate::act::{ActionError, Outcome, Outside};
 use crate::answer::Answer;
 use crate::events::Recorder;
 use crate::kinds;
@@ -148,8 +148,10 @@ impl Applier {
     async fn act(&self, subject: &Subject, action: &Action) -> Result<(), ApplyError> {
         let outcome = self.outside.act(&self.client, subject, action).await;
         self.metrics.wrote(WriteTarget::Engine, &outcome);
-        info!(%subject, %action, succeeded = outcome.is_ok(), "acted");
-        outcome.map_err(ApplyError::Action)
+        let refusal = outcome.as_ref().ok().and_then(Outcome::refusal);
+        let succeeded = outcome.is_ok() && refusal.is_none();
+        info!(%subject, %action, succeeded, refusal, "acted");
+        outcome.map(drop).map_err(ApplyError::Action)
     }
 
     fn api(&self, subject: &Subject) -> Result<Api<DynamicObject>, ApplyError> {

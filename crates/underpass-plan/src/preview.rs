@@ -50,6 +50,7 @@ fn on_a_running_network(object: ContainerNetworkTunnelProxy, now: Timestamp) -> 
     tunnel_proxy::Observed {
         object,
         network: Some(network),
+        neighbours: Vec::new(),
         engine: tunnel_proxy::Engine::Available { containers: Vec::new() },
         image: tunnel_proxy::Image::Ready { reference: "<the client proxy's image>".to_owned() },
         folder: None,

@@ -5,13 +5,16 @@
 //!    (network, engine)  (image)  (client, then server)  (tunnels)
 //!                 any of these -> Failed           restartPolicy Never
 //!                      Running -> Starting again   restartPolicy Always, after a pause that grows
+//!                  any of these -> Pending          an older object has one of its aliases
 //! ```
 //!
 //! The state comes from what is seen: the engine's containers with the object's uid, the process whose pid and start time were written
 //! down, and what the pair itself lists. What was written down and is not seen any more has died; what is seen and was never written
 //! down is a leftover and goes. Nothing written down means that nothing was started: so a new process of the controllers adopts a pair
-//! that lives, and starts another where a watchdog has cleaned up.
+//! that lives, and starts another where a watchdog has cleaned up. A pair that died before they saw it alive was ended with everything
+//! else, by a crash or a reboot: that is no failure of the pair, and another is started in its place.
 
+mod aliases;
 mod endpoints;
 mod observed;
 mod removal;
@@ -24,26 +27,25 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use underpass_resources::conditions::Finding;
 use underpass_resources::container_network::NetworkState;
 use underpass_resources::tunnel_proxy::{RestartPolicy, TunnelProxyState as State, TunnelState};
 
 use crate::plan::{Action, Cause, ClientRequest, Failure, Finalizer, Plan, ServerRequest, Subject};
 use crate::ready::Ready;
+use aliases::Taken;
 use restart::Restarts;
 use status::Steps;
 use tunnels::Tunnels;
 
 pub use endpoints::{OWNER_LABEL, manifest};
 pub use observed::{
-    Container, Engine, Folder, Image, Observed, Pair, PreparedTunnel, Refusal, StartedClient, StartedServer,
+    Container, Engine, Folder, Image, Observed, Pair, PreparedTunnel, Refusal, Server, StartedClient, StartedServer,
 };
+pub use underpass_resources::tunnel_proxy::{CONTROL_PORT, DATA_PORT};
 
 /// Held while a pair may exist.
 pub const FINALIZER: &str = "underpass.dev/tunnel-proxy";
-
-/// Where the client proxy takes orders and data connections, inside its container.
-pub const CONTROL_PORT: u16 = 15_049;
-pub const DATA_PORT: u16 = 15_050;
 
 /// An engine's start gives no signal while nobody is connected to it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -63,8 +65,8 @@ const LONGEST_NAME: usize = 100;
 struct Decision {
     state: State,
     ready: Ready,
-    /// `None`: the parts are as they were last told.
-    steps: Option<Steps>,
+    /// About the parts; those that are left out are as they were last told.
+    findings: Vec<Finding>,
     /// What the status says in its `message`, when it is not the complaint of `ready`.
     message: Option<String>,
     tunnels: Tunnels,
@@ -99,8 +101,12 @@ fn keep(observed: &Observed) -> Decision {
     if stands_failed(observed) {
         return still_failed(observed);
     }
+    if let Some(taken) = aliases::taken(observed) {
+        return without_alias(observed, &taken);
+    }
     if let Some(death) = death(observed) {
         return match observed.object.spec.restart_policy {
+            _ if !observed.is_watched() => start_anew(observed, &death),
             RestartPolicy::Never => failed(observed, &death),
             RestartPolicy::Always => restart(observed, &death),
         };
@@ -163,12 +169,9 @@ fn failed_start(observed: &Observed) -> Option<String> {
 }
 
 fn failed(observed: &Observed, cause: &str) -> Decision {
-    let steps = Steps::seen(observed)
-        .client("Removed", "removed, because the pair failed")
-        .server("Removed", "removed, because the pair failed")
-        .tunnels("Failed", "the pair failed");
+    let steps = Steps::seen(observed).leaving(observed).tunnels("Failed", "the pair failed");
     Decision {
-        steps: Some(steps),
+        findings: steps.into_findings(),
         tunnels: tunnels::all(observed, TunnelState::Failed, cause),
         actions: unless_waiting(observed, removal::actions(observed)),
         look_again_after: waiting(observed).map(|(_, wait)| wait),
@@ -182,9 +185,44 @@ fn still_failed(observed: &Observed) -> Decision {
     let stored = observed.object.status.as_ref().and_then(|status| status.message.clone());
     let cause = stored.unwrap_or_else(|| "the pair failed".to_owned());
     Decision {
-        steps: None,
+        findings: Steps::seen(observed).leaving(observed).into_halves(),
         because: "it has failed; a change of its spec starts it again".to_owned(),
         ..failed(observed, &cause)
+    }
+}
+
+/// What is still there of it goes: containers that ask for the name must not meet two who have it.
+fn without_alias(observed: &Observed, Taken { alias, owner }: &Taken<'_>) -> Decision {
+    let message = format!(
+        "the alias {alias} on this network belongs to the ContainerNetworkTunnelProxy {owner}, which was there first; \
+         delete that one, or create this one again with another alias"
+    );
+    let wait = waiting(observed).map_or(LOOK_AGAIN, |(_, wait)| wait);
+    let steps = Steps::seen(observed).tunnels("AliasTaken", "another object was there first");
+    Decision {
+        findings: steps.into_findings(),
+        actions: unless_waiting(observed, removal::actions(observed)),
+        tunnels: tunnels::all(observed, TunnelState::NotReady, &message),
+        look_again_after: Some(wait),
+        ..pending(observed, Ready::no("AliasTaken", with_trouble(observed, &message)))
+            .because("a name leads to one place only: an older object has it")
+    }
+}
+
+/// It did not die under our eyes, so it is neither failed nor restarted: it is started, as everything is at a start.
+fn start_anew(observed: &Observed, death: &str) -> Decision {
+    let message = format!("{death}, while no controllers ran: the pair is started anew");
+    let steps = Steps::seen(observed)
+        .client("Starting", &message)
+        .server("Starting", &message)
+        .tunnels("Starting", "the pair is started anew");
+    Decision {
+        findings: steps.into_findings(),
+        tunnels: tunnels::all(observed, TunnelState::NotReady, "the pair is started anew"),
+        actions: unless_waiting(observed, removal::actions(observed)),
+        look_again_after: waiting(observed).map(|(_, wait)| wait),
+        ..Decision::new(observed, State::Starting, Ready::not_yet("StartingAnew", with_trouble(observed, &message)))
+            .because(message)
     }
 }
 
@@ -195,7 +233,7 @@ fn restart(observed: &Observed, cause: &str) -> Decision {
         .server("Restarting", cause)
         .tunnels("Restarting", "the pair is started again");
     Decision {
-        steps: Some(steps),
+        findings: steps.into_findings(),
         tunnels: tunnels::all(observed, TunnelState::NotReady, "the pair is started again"),
         actions: unless_waiting(observed, removal::actions(observed)),
         look_again_after: waiting(observed).map(|(_, wait)| wait),
@@ -253,7 +291,7 @@ fn before_the_network(observed: &Observed, why: String) -> Decision {
 
 fn pending(observed: &Observed, ready: Ready) -> Decision {
     Decision {
-        steps: Some(Steps::seen(observed)),
+        findings: Steps::seen(observed).into_findings(),
         finalizer: Finalizer::Leave,
         look_again_after: Some(LOOK_AGAIN),
         ..Decision::new(observed, State::Pending, ready).because("the pair has nowhere to stand yet")
@@ -273,7 +311,7 @@ fn building(observed: &Observed, image: &Image) -> Decision {
         _ => Ready::not_yet("BuildingImage", "the client proxy's image is being made"),
     };
     Decision {
-        steps: Some(Steps::seen(observed)),
+        findings: Steps::seen(observed).into_findings(),
         actions: if wait.is_none() { vec![ensure_image(observed)] } else { Vec::new() },
         look_again_after: wait,
         ..Decision::new(observed, State::BuildingImage, ready)
@@ -289,7 +327,7 @@ fn ensure_image(observed: &Observed) -> Action {
 fn pausing(observed: &Observed, wait: Duration) -> Decision {
     let cause = observed.object.status.as_ref().and_then(|status| status.message.clone()).unwrap_or_default();
     Decision {
-        steps: None,
+        findings: Vec::new(),
         look_again_after: Some(wait),
         tunnels: tunnels::all(observed, TunnelState::NotReady, "the pair is started again"),
         ..Decision::new(observed, State::Starting, Ready::no("Restarting", cause.as_str()))
@@ -300,14 +338,14 @@ fn pausing(observed: &Observed, wait: Duration) -> Decision {
 
 fn starting(observed: &Observed, steps: Steps, what: &str) -> Decision {
     Decision {
-        steps: Some(steps),
+        findings: steps.into_findings(),
         ..Decision::new(observed, State::Starting, Ready::not_yet("Starting", what)).because(what)
     }
 }
 
 fn starting_failed(observed: &Observed, steps: Steps, failure: &Failure) -> Decision {
     Decision {
-        steps: Some(steps),
+        findings: steps.into_findings(),
         ..Decision::new(observed, State::Starting, Ready::no(failure.cause.as_str(), failure.message.as_str()))
             .because("the last attempt to start the pair failed")
     }
@@ -348,7 +386,7 @@ fn server_request(container: &Container) -> Option<ServerRequest> {
 
 fn running(observed: &Observed) -> Decision {
     let tunnels = tunnels::of_running_pair(observed);
-    let steps = Steps::seen(observed).with_tunnels(observed, &tunnels.statuses);
+    let steps = Steps::seen(observed).with_tunnels(observed, &tunnels.statuses).with_servers(&tunnels.statuses);
     let ready = steps.sum(&tunnels.statuses);
     let (soon, message) = match &observed.pair {
         Pair::Answered { gap: None, .. } => (LOOK_WHILE_RUNNING, "both proxies run and reach each other"),
@@ -362,7 +400,7 @@ fn running(observed: &Observed) -> Decision {
     actions.extend(endpoints::changes(observed, &tunnels.statuses));
     let look_again_after = tunnels.look_again_after.map_or(soon, |wait| wait.min(soon));
     Decision {
-        steps: Some(steps),
+        findings: steps.into_findings(),
         tunnels,
         shows_pair: true,
         restarts: Restarts::stored(observed).resumed(),
@@ -378,7 +416,7 @@ fn remove(observed: &Observed) -> Decision {
     let state = observed.object.status.as_ref().and_then(|status| status.state).unwrap_or(State::Pending);
     let removing = "the pair is being removed";
     let decision = |ready: Ready| Decision {
-        steps: None,
+        findings: Vec::new(),
         tunnels: tunnels::all(observed, TunnelState::NotReady, removing),
         finalizer: Finalizer::Leave,
         ..Decision::new(observed, state, ready)
@@ -427,7 +465,7 @@ impl Decision {
             state,
             message: ready.complaint(),
             ready,
-            steps: None,
+            findings: Vec::new(),
             tunnels: tunnels::all(observed, TunnelState::NotReady, "the pair does not run yet"),
             shows_pair: false,
             restarts: Restarts::stored(observed),

@@ -72,11 +72,12 @@ fn folders() -> Vec<Value> {
         json!({ "client": client }),
         json!({ "client": client, "server": server(Value::Null) }),
         json!({ "client": client, "server": server(json!("ended with exit code 1")) }),
+        json!({ "client": client, "server": server(json!("ended with exit code 1")), "watched": false }),
     ]
 }
 
 fn pairs() -> Vec<Value> {
-    let tunnel = |number: u32| json!({ "number": number, "protocol": "TCP", "serverHost": "127.0.0.1", "serverPort": 80, "addresses": ["127.0.0.1", "10.0.0.2"], "clientPort": 80 });
+    let tunnel = |number: u32| json!({ "number": number, "protocol": "TCP", "serverHost": "127.0.0.1", "serverPort": 80, "addresses": ["127.0.0.1", "10.0.0.2"], "clientPort": 80, "server": { "unreachable": { "why": "refused" } } });
     vec![
         json!("notAsked"),
         json!({ "silent": { "why": "no answer" } }),
@@ -193,6 +194,17 @@ fn a_tunnel_never_shows_a_loopback_address() {
     for_all(|_, plan| {
         let statuses = plan.status.iter().flat_map(|status| status["tunnelStatuses"].as_array().unwrap());
         statuses.into_iter().all(|status| !status["clientProxyAddresses"].to_string().contains("127.0.0.1"))
+    });
+}
+
+#[test]
+fn only_a_ready_tunnel_shows_where_it_is() {
+    for_all(|_, plan| {
+        let statuses = plan.status.iter().flat_map(|status| status["tunnelStatuses"].as_array().unwrap());
+        statuses.into_iter().all(|status| {
+            let ready = status["state"] == "Ready";
+            status["clientProxyAddresses"].is_array() == ready && status["clientProxyPort"].is_u64() == ready
+        })
     });
 }
 

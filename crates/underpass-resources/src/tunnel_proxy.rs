@@ -10,6 +10,10 @@ use crate::address::{Host, IpAddress};
 use crate::name::{DomainName, Image, Label, ObjectName};
 use crate::rules::{at, fixed, fixed_optional, fixed_set, here};
 
+/// Where the client proxy takes orders and data connections, inside its container: no tunnel can have these ports.
+pub const CONTROL_PORT: u16 = 15_049;
+pub const DATA_PORT: u16 = 15_050;
+
 /// The network of the containers, and the servers that they are to reach.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -101,6 +105,11 @@ pub enum RestartPolicy {
         ".serverServiceName",
         "has(self.serverServiceName) || !(has(self.serverServiceNamespace) || has(self.serverServicePort))",
         "serverServiceNamespace and serverServicePort belong to serverServiceName; add it, or remove them"
+    ),
+    validation = at(
+        ".clientProxyPort",
+        format!("!has(self.clientProxyPort) || self.protocol != 'TCP' || (self.clientProxyPort != {CONTROL_PORT} && self.clientProxyPort != {DATA_PORT})"),
+        format!("the client proxy itself listens on {CONTROL_PORT} and {DATA_PORT}; choose another clientProxyPort, or leave it out to have one chosen")
     ),
     validation = at(
         ".clientServiceName",
@@ -197,7 +206,8 @@ pub struct ContainerNetworkTunnelProxyStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready sums up NetworkReady, ImageReady, ClientProxyReady, ServerProxyReady and TunnelsReady.
+    /// Ready sums up NetworkReady, ImageReady, ClientProxyReady, ServerProxyReady and TunnelsReady: it says that containers reach the
+    /// host. ServersReachable says whether something answers there, and is no part of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::schema")]
     pub conditions: Vec<Condition>,
@@ -296,7 +306,7 @@ pub struct TunnelStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 
-    /// Addresses of the client proxy on the network; never loopback.
+    /// Addresses of the client proxy on the network, while the tunnel is Ready; never loopback.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "set"))]
     pub client_proxy_addresses: Vec<IpAddress>,
@@ -304,6 +314,18 @@ pub struct TunnelStatus {
     /// Port on those addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_proxy_port: Option<u16>,
+
+    /// The port that a tunnel that is not Ready had, and is going to have again if it is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_client_proxy_port: Option<u16>,
+
+    /// Whether the server on the host is there. Unknown: not tried yet, or no datagram has come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_state: Option<ServerState>,
+
+    /// Why the server could not be reached when that was tried last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_error: Option<String>,
 
     /// When this entry last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -316,6 +338,14 @@ pub enum TunnelState {
     NotReady,
     Ready,
     Failed,
+}
+
+/// Whether a tunnel's server is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ServerState {
+    Unknown,
+    Reachable,
+    Unreachable,
 }
 
 fn service_port(_: &mut SchemaGenerator) -> Schema {

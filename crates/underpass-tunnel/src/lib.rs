@@ -27,7 +27,8 @@ mod tls;
 
 pub use caller::{Caller, CallerError};
 pub use messages::{
-    ClientSeen, DataSeen, Listed, MOST_TUNNELS, Prepare, Prepared, Probed, Protocol, RefusalCounts, TunnelSeen,
+    ClientSeen, DataSeen, Listed, MOST_TUNNELS, Prepare, Prepared, Probed, Protocol, RefusalCounts, ServerSeen,
+    TunnelSeen,
 };
 pub use secrets::{CallerSecrets, ClientSecrets, PairSecrets, SecretsError, ServerSecrets};
 pub use tls::TlsError;

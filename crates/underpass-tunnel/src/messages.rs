@@ -31,7 +31,7 @@ pub struct Prepare {
     pub number: u32,
     pub protocol: Protocol,
     /// A name or an address, as the server half sees it.
-    pub server_host: String,
+    pub server_address: String,
     pub server_port: u16,
     /// Where the client half listens; None: any port, and the same one for as long as the tunnel exists.
     #[serde(default)]
@@ -119,10 +119,19 @@ pub struct TunnelSeen {
     pub bytes_sent: u64,
     pub bytes_received: u64,
     pub dial_failures: u64,
-    /// Why the server could not be dialled, when that was so the last time.
-    pub last_dial_error: Option<String>,
+    pub server: ServerSeen,
     /// Why clients cannot reach it at the moment, where that is known.
     pub trouble: Option<String>,
+}
+
+/// Whether a tunnel's server is there, as far as that is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ServerSeen {
+    Unknown,
+    Reachable,
+    /// Why it could not be reached when that was tried last.
+    Unreachable(String),
 }
 
 /// A few bytes went from the client half through the server half and back, as those of a client do.
@@ -200,9 +209,9 @@ pub(crate) struct Want {
 
 impl Prepare {
     /// A tunnel for TCP, at any port and without a limit of its own.
-    pub fn new(number: u32, server_host: impl Into<String>, server_port: u16) -> Self {
-        let (protocol, server_host) = (Protocol::Tcp, server_host.into());
-        Self { number, protocol, server_host, server_port, client_port: None, max_streams: None }
+    pub fn new(number: u32, server_address: impl Into<String>, server_port: u16) -> Self {
+        let (protocol, server_address) = (Protocol::Tcp, server_address.into());
+        Self { number, protocol, server_address, server_port, client_port: None, max_streams: None }
     }
 
     /// What is wrong with it: the field and the reason.
@@ -210,11 +219,14 @@ impl Prepare {
         if self.number == PROBE {
             return Err(format!("number: {PROBE} is taken; choose a smaller one"));
         }
-        if self.server_host.is_empty() || self.server_host.len() > LONGEST_HOST {
-            return Err(format!("serverHost: needs 1 to {LONGEST_HOST} characters, has {}", self.server_host.len()));
+        if self.server_address.is_empty() || self.server_address.len() > LONGEST_HOST {
+            return Err(format!(
+                "serverAddress: needs 1 to {LONGEST_HOST} characters, has {}",
+                self.server_address.len()
+            ));
         }
-        if self.server_host.chars().any(|char| char.is_control() || char.is_whitespace()) {
-            return Err("serverHost: is neither a name nor an address".to_owned());
+        if self.server_address.chars().any(|char| char.is_control() || char.is_whitespace()) {
+            return Err("serverAddress: is neither a name nor an address".to_owned());
         }
         if self.server_port == 0 {
             return Err("serverPort: must be 1 to 65535".to_owned());
@@ -239,9 +251,9 @@ mod tests {
         assert_eq!(good.check(), Ok(()));
         let wrong = [
             (Prepare { number: PROBE, ..good.clone() }, "number"),
-            (Prepare { server_host: String::new(), ..good.clone() }, "serverHost"),
-            (Prepare { server_host: "a b".into(), ..good.clone() }, "serverHost"),
-            (Prepare { server_host: "a".repeat(254), ..good.clone() }, "serverHost"),
+            (Prepare { server_address: String::new(), ..good.clone() }, "serverAddress"),
+            (Prepare { server_address: "a b".into(), ..good.clone() }, "serverAddress"),
+            (Prepare { server_address: "a".repeat(254), ..good.clone() }, "serverAddress"),
             (Prepare { server_port: 0, ..good.clone() }, "serverPort"),
             (Prepare { client_port: Some(0), ..good.clone() }, "clientPort"),
             (Prepare { max_streams: Some(0), ..good }, "maxStreams"),

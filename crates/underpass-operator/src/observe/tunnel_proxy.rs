@@ -86,6 +86,25 @@ impl TunnelProxies {
         Ok(Api::all(self.client.clone()).list(&params).await?.items)
     }
 
+    /// The network that the object names, and all other tunnel proxies on it: several ContainerNetworks may stand for one network.
+    async fn network(
+        &self,
+        object: &ContainerNetworkTunnelProxy,
+    ) -> kube::Result<(Option<ContainerNetwork>, Vec<ContainerNetworkTunnelProxy>)> {
+        let all = ListParams::default();
+        let networks = Api::<ContainerNetwork>::all(self.client.clone()).list(&all).await?.items;
+        let mut others = Api::<ContainerNetworkTunnelProxy>::all(self.client.clone()).list(&all).await?.items;
+        let id = |name: &str| {
+            let network = networks.iter().find(|network| network.metadata.name.as_deref() == Some(name));
+            network.and_then(|network| network.status.as_ref()?.id.clone())
+        };
+        let own = &object.spec.container_network_name;
+        let same = |name: &str| *name == **own || id(own).is_some_and(|own| id(name) == Some(own));
+        others.retain(|other| other.metadata.uid != object.metadata.uid && same(&other.spec.container_network_name));
+        let network = networks.iter().find(|network| network.metadata.name.as_deref() == Some(&**own)).cloned();
+        Ok((network, others))
+    }
+
     async fn pair(&self, uid: &str, folder: Option<&tunnel_proxy::Folder>) -> Pair {
         let server = folder.and_then(|folder| folder.server.as_ref()).filter(|server| server.ended.is_none());
         match server {
@@ -115,20 +134,24 @@ impl Reconcile for TunnelProxies {
         let folder = self.outside.pairs.look(&uid, key).map_err(ObserveError::Pair)?;
         let services = services_of(&object);
         self.interests.set(key, interests(&object, folder.as_ref(), &services));
-        let networks: Api<ContainerNetwork> = Api::all(self.client.clone());
         let (network, engine, pair, services, own_slices) = tokio::join!(
-            networks.get_opt(&object.spec.container_network_name),
+            self.network(&object),
             self.engine_view(&uid),
             self.pair(&uid, folder.as_ref()),
             self.services(&services),
             self.own_slices(&uid),
         );
         let (services, slices) = services.map_err(unreadable)?;
+        let ((network, neighbours), engine) = (network.map_err(unreadable)?, engine?);
+        if is_alive(folder.as_ref(), &engine) {
+            self.outside.pairs.note_alive(&uid);
+        }
         let now = Timestamp::now();
         Ok(Some(Observed {
             image: self.outside.images.state(object.spec.base_image.as_deref(), now),
-            network: network.map_err(unreadable)?,
-            engine: engine?,
+            network,
+            neighbours,
+            engine,
             refusals: self.outside.pairs.refusals(&uid),
             own_slices: own_slices.map_err(unreadable)?,
             object,
@@ -144,6 +167,14 @@ impl Reconcile for TunnelProxies {
     fn plan(observed: &Observed) -> Plan {
         tunnel_proxy::plan(observed)
     }
+}
+
+/// Whether both halves were seen to live.
+fn is_alive(folder: Option<&tunnel_proxy::Folder>, engine: &Engine) -> bool {
+    let started = folder.and_then(|folder| Some((folder.client.as_ref()?, folder.server.as_ref()?)));
+    let (Some((client, server)), Engine::Available { containers }) = (started, engine) else { return false };
+    let runs = |container: &Container| container.running && container.id == client.container_id;
+    server.ended.is_none() && containers.iter().any(runs)
 }
 
 fn services_of(object: &ContainerNetworkTunnelProxy) -> BTreeSet<(String, String)> {

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
-use tracing::{debug, info};
+use tracing::info;
 use underpass_engines::{ContainerEngine, EngineError, labels};
-use underpass_plan::tunnel_proxy::{self as plan, PreparedTunnel, Refusal, StartedServer};
+use underpass_plan::tunnel_proxy::{self as plan, PreparedTunnel, Refusal, Server, StartedServer};
 use underpass_plan::{Cause, ClientPort, TunnelRequest};
 use underpass_resources::tunnel_proxy::TunnelProtocol;
-use underpass_tunnel::{Caller, CallerError, Listed, Prepare, Protocol};
+use underpass_tunnel::{Caller, CallerError, Listed, Prepare, Protocol, ServerSeen};
 
+use crate::act::Outcome;
 use crate::backoff::Backoff;
 use crate::reconcile::Key;
 use folder::{Folder, ServerRecord};
@@ -51,6 +52,8 @@ struct Memory {
     caller: Option<(u16, Arc<Caller>)>,
     /// The server proxy whose end somebody waits for.
     watched: Option<u32>,
+    /// Whether it was started by this process, or seen alive.
+    seen_alive: bool,
     /// How the server proxy of this pid ended, where that is known.
     ended: Option<(u32, String)>,
     refusals: BTreeMap<u32, (Refusal, u32)>,
@@ -113,7 +116,13 @@ impl Pairs {
         }
         let record = folder.record();
         let server = record.server.map(|server| self.look_at_server(uid, key, &folder, &server));
-        Ok(Some(plan::Folder { client: record.client, server }))
+        let watched = self.memories.lock().get(uid).is_some_and(|memory| memory.seen_alive);
+        Ok(Some(plan::Folder { client: record.client, server, watched }))
+    }
+
+    /// From now on its death is one that we have seen.
+    pub fn note_alive(&self, uid: &str) {
+        self.memories.lock().entry(uid.to_owned()).or_default().seen_alive = true;
     }
 
     fn look_at_server(self: &Arc<Self>, uid: &str, key: &Key, folder: &Folder, server: &ServerRecord) -> StartedServer {
@@ -174,16 +183,17 @@ impl Pairs {
     }
 
     /// What the pair refuses is remembered and told by the next observation: one tunnel must not hold up the others.
-    pub async fn prepare(&self, uid: &str, request: &TunnelRequest) {
-        let Some(control_port) = self.control_port(uid) else { return };
-        match self.try_prepare(uid, control_port, request).await {
-            Ok(()) => {
-                self.memories.lock().entry(uid.to_owned()).or_default().refusals.remove(&request.number);
-            }
-            Err(CallerError::Refused(message)) => self.note_refusal(uid, request, message),
-            // The next observation asks the pair, and sees that it is silent.
-            Err(error) => debug!(tunnel = request.name, %error, "the pair cannot be told of a tunnel"),
+    pub async fn prepare(&self, uid: &str, request: &TunnelRequest) -> Outcome {
+        let Some(control_port) = self.control_port(uid) else { return Outcome::no_pair() };
+        let Err(error) = self.try_prepare(uid, control_port, request).await else {
+            self.memories.lock().entry(uid.to_owned()).or_default().refusals.remove(&request.number);
+            return Outcome::Done;
+        };
+        if let CallerError::Refused(message) = &error {
+            self.note_refusal(uid, request, message.clone());
         }
+        // A pair that is silent is seen to be so by the next observation.
+        Outcome::Refused(error.to_string())
     }
 
     async fn try_prepare(&self, uid: &str, control_port: u16, request: &TunnelRequest) -> Result<(), CallerError> {
@@ -208,15 +218,13 @@ impl Pairs {
     }
 
     /// A pair that cannot be told is on its way out, or will be asked again for what it lists.
-    pub async fn delete(&self, uid: &str, number: u32) {
-        let Some(control_port) = self.control_port(uid) else { return };
+    pub async fn delete(&self, uid: &str, number: u32) -> Outcome {
+        let Some(control_port) = self.control_port(uid) else { return Outcome::no_pair() };
         let deleted = match self.caller(uid, control_port) {
             Ok(caller) => caller.delete(number).await.map_err(|error| error.to_string()),
             Err(why) => Err(why),
         };
-        if let Err(why) = deleted {
-            debug!(number, why, "a tunnel cannot be deleted");
-        }
+        deleted.map_or_else(Outcome::Refused, |()| Outcome::Done)
     }
 
     pub async fn stop_server(&self, uid: &str, pid: u32) -> Result<(), PairError> {
@@ -290,11 +298,16 @@ fn prepared(seen: &underpass_tunnel::TunnelSeen) -> PreparedTunnel {
             Protocol::Tcp => TunnelProtocol::Tcp,
             Protocol::Udp => TunnelProtocol::Udp,
         },
-        server_host: seen.asked.server_host.clone(),
+        server_host: seen.asked.server_address.clone(),
         server_port: seen.asked.server_port,
         max_connections: seen.asked.max_streams,
         addresses: seen.prepared.addresses.clone(),
         client_port: seen.prepared.port,
+        server: match &seen.server {
+            ServerSeen::Unknown => Server::Unknown,
+            ServerSeen::Reachable => Server::Reachable,
+            ServerSeen::Unreachable(why) => Server::Unreachable { why: why.clone() },
+        },
     }
 }
 
@@ -305,7 +318,7 @@ fn prepare(request: &TunnelRequest, client_port: Option<u16>) -> Prepare {
             TunnelProtocol::Tcp => Protocol::Tcp,
             TunnelProtocol::Udp => Protocol::Udp,
         },
-        server_host: request.server_host.clone(),
+        server_address: request.server_host.clone(),
         server_port: request.server_port,
         client_port,
         max_streams: request.max_connections,

@@ -49,7 +49,9 @@ impl Pairs {
         let file = File { name: SECRETS_FILE.to_owned(), mode: 0o400, contents };
         let container_id = self.run_container(&container(subject, request), file).await.map_err(PairError::Client)?;
         let client = StartedClient { container_id, network_id: request.network_id.clone() };
-        folder.write_record(&Record { client: Some(client), server: None }).map_err(unusable)
+        folder.write_record(&Record { client: Some(client), server: None }).map_err(unusable)?;
+        self.note_alive(&subject.uid);
+        Ok(())
     }
 
     /// What was true when it was told may be so no more; that is no failure of the pair.

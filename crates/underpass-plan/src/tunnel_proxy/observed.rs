@@ -19,6 +19,9 @@ pub struct Observed {
     /// The ContainerNetwork that the spec names.
     #[serde(default)]
     pub network: Option<ContainerNetwork>,
+    /// The other tunnel proxies on the same network of the engine.
+    #[serde(default)]
+    pub neighbours: Vec<ContainerNetworkTunnelProxy>,
     pub engine: Engine,
     #[serde(default)]
     pub image: Image,
@@ -98,6 +101,9 @@ pub struct Folder {
     pub client: Option<StartedClient>,
     #[serde(default)]
     pub server: Option<StartedServer>,
+    /// Whether these controllers have started the pair or seen it alive.
+    #[serde(default = "yes")]
+    pub watched: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +154,20 @@ pub struct PreparedTunnel {
     pub max_connections: Option<u32>,
     pub addresses: Vec<IpAddr>,
     pub client_port: u16,
+    #[serde(default)]
+    pub server: Server,
+}
+
+/// Whether a tunnel's server is there, as the server proxy sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Server {
+    #[default]
+    Unknown,
+    Reachable,
+    Unreachable {
+        why: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +177,10 @@ pub struct Refusal {
     pub request: TunnelRequest,
     pub message: String,
     pub retry_at: Timestamp,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Observed {
@@ -173,6 +197,10 @@ impl Observed {
 
     pub(super) fn started_server(&self) -> Option<&StartedServer> {
         self.folder.as_ref()?.server.as_ref()
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.folder.as_ref().is_none_or(|folder| folder.watched)
     }
 
     /// The container that was started as the client proxy, if the engine shows it.

@@ -1,15 +1,15 @@
 //! What the status says: the conditions of the parts, their sum, and the pair's ids and ports.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde_json::json;
 use underpass_resources::conditions::{self, Finding, READY, Truth};
 use underpass_resources::tunnel_proxy::{
-    ContainerNetworkTunnelProxyStatus as Status, TunnelProxyState as State, TunnelState, TunnelStatus,
+    ContainerNetworkTunnelProxyStatus as Status, ServerState, TunnelState, TunnelStatus,
 };
 
 use super::observed::{Engine, Image, Observed, Pair};
-use super::{Decision, network, subject};
-use crate::plan::Plan;
+use super::{Decision, network, stands_failed, subject};
+use crate::plan::{Event, Plan, Severity};
 use crate::ready::Ready;
 
 const NETWORK: &str = "NetworkReady";
@@ -17,6 +17,8 @@ const IMAGE: &str = "ImageReady";
 const CLIENT: &str = "ClientProxyReady";
 const SERVER: &str = "ServerProxyReady";
 const TUNNELS: &str = "TunnelsReady";
+/// Beside the others, and no part of their sum: a server that is not there is no trouble of the tunnel's.
+const SERVERS: &str = "ServersReachable";
 
 /// One finding per part, in the order in which they stand on each other.
 pub(super) struct Steps {
@@ -25,6 +27,7 @@ pub(super) struct Steps {
     client: Finding,
     server: Finding,
     tunnels: Finding,
+    servers: Finding,
 }
 
 impl Steps {
@@ -39,6 +42,7 @@ impl Steps {
             client: client(observed),
             server: server(observed),
             tunnels: Finding::no(TUNNELS, "NotRunning", "the pair does not run"),
+            servers: Finding::unknown(SERVERS, "NotRunning", "the pair does not run"),
         }
     }
 
@@ -57,15 +61,59 @@ impl Steps {
         self
     }
 
+    /// What is left of the halves of a pair that failed.
+    pub(super) fn leaving(mut self, observed: &Observed) -> Self {
+        self.client = match (&observed.engine, observed.containers()) {
+            (Engine::Unavailable { why }, _) if observed.started_client().is_some() => {
+                Finding::unknown(CLIENT, "NoContainerEngine", why.as_str())
+            }
+            (_, [container, ..]) => {
+                let what = format!("the pair failed, and the container {} is being removed", container.name);
+                Finding::no(CLIENT, "Removing", what)
+            }
+            (_, []) => Finding::no(CLIENT, "Removed", "the pair failed, and no container of it is left"),
+        };
+        let alive = observed.started_server().filter(|server| server.ended.is_none());
+        self.server = match alive {
+            Some(server) => Finding::no(
+                SERVER,
+                "Removing",
+                format!("the pair failed, and the process {} is being ended", server.pid),
+            ),
+            None => Finding::no(SERVER, "Removed", "the pair failed, and no process of it is left"),
+        };
+        self
+    }
+
+    pub(super) fn with_servers(mut self, statuses: &[TunnelStatus]) -> Self {
+        let unreachable = statuses.iter().filter(|status| status.server_state == Some(ServerState::Unreachable));
+        let unreachable = first_and_others(unreachable.map(|status| (status, status.server_error.as_deref())));
+        let unknown = |status: &&TunnelStatus| !matches!(status.server_state, Some(ServerState::Reachable));
+        let unknown: Vec<&str> = statuses.iter().filter(unknown).map(|status| status.name.as_str()).collect();
+        self.servers = match (unreachable, unknown.as_slice()) {
+            (Some(which), _) => Finding::no(SERVERS, "ServerUnreachable", which),
+            (None, _) if statuses.is_empty() => Finding::unknown(SERVERS, "NoTunnels", "no tunnel is asked for"),
+            (None, []) => Finding::yes(SERVERS, "ServersReachable", "the server of each tunnel is there"),
+            (None, names) => Finding::unknown(
+                SERVERS,
+                "NotTried",
+                format!("nothing has shown yet whether these have a server: {}", names.join(", ")),
+            ),
+        };
+        self
+    }
+
     pub(super) fn with_tunnels(mut self, observed: &Observed, statuses: &[TunnelStatus]) -> Self {
         let gap = matches!(&observed.pair, Pair::Answered { gap: None, .. });
-        self.tunnels = match statuses.iter().find(|status| status.state != TunnelState::Ready) {
+        let waiting = || statuses.iter().filter(|status| status.state != TunnelState::Ready);
+        let which = first_and_others(waiting().map(|status| (status, status.error_message.as_deref())));
+        self.tunnels = match which {
             None if gap => Finding::yes(TUNNELS, "TunnelsReady", format!("{} ready", counted(statuses))),
             None => Finding::no(TUNNELS, "PairNotConnected", "the two proxies do not reach each other"),
-            Some(worst) => {
-                let why = worst.error_message.as_deref().unwrap_or_default();
-                let reason = if worst.state == TunnelState::Failed { "TunnelFailed" } else { "TunnelNotReady" };
-                Finding::no(TUNNELS, reason, format!("{} ready; {}: {why}", counted(statuses), worst.name))
+            Some(which) => {
+                let failed = waiting().next().is_some_and(|first| first.state == TunnelState::Failed);
+                let reason = if failed { "TunnelFailed" } else { "TunnelNotReady" };
+                Finding::no(TUNNELS, reason, format!("{} ready; {which}", counted(statuses)))
             }
         };
         self
@@ -87,9 +135,24 @@ impl Steps {
         [&self.network, &self.image, &self.client, &self.server, &self.tunnels]
     }
 
-    fn into_findings(self) -> [Finding; 5] {
-        [self.network, self.image, self.client, self.server, self.tunnels]
+    pub(super) fn into_findings(self) -> Vec<Finding> {
+        vec![self.network, self.image, self.client, self.server, self.tunnels, self.servers]
     }
+
+    pub(super) fn into_halves(self) -> Vec<Finding> {
+        vec![self.client, self.server]
+    }
+}
+
+/// `a: why; and 2 more: b, c`
+fn first_and_others<'a>(mut which: impl Iterator<Item = (&'a TunnelStatus, Option<&'a str>)>) -> Option<String> {
+    let (first, why) = which.next()?;
+    let first = format!("{}: {}", first.name, why.unwrap_or_default());
+    let others: Vec<&str> = which.map(|(status, _)| status.name.as_str()).collect();
+    Some(match others.as_slice() {
+        [] => first,
+        others => format!("{first}; and {} more: {}", others.len(), others.join(", ")),
+    })
 }
 
 fn image(observed: &Observed) -> Finding {
@@ -128,20 +191,22 @@ impl Decision {
     pub(super) fn into_plan(self, observed: &Observed) -> Plan {
         let mut stored = observed.object.status.clone().unwrap_or_default();
         // Conditions of other writers are theirs: neither compared nor sent.
-        let ours = [READY, NETWORK, IMAGE, CLIENT, SERVER, TUNNELS];
+        let ours = [READY, NETWORK, IMAGE, CLIENT, SERVER, TUNNELS, SERVERS];
         stored.conditions.retain(|condition| ours.contains(&condition.type_.as_str()));
         let mut status = self.status(observed, &stored);
         status.conditions = stored.conditions.clone();
         let generation = status.observed_generation;
         let event = self.ready.record(&mut status.conditions, generation, observed.now);
-        for finding in self.steps.map(Steps::into_findings).into_iter().flatten() {
+        let news = self.findings.iter().filter_map(|finding| news_of_servers(finding, &status.conditions));
+        let events = event.into_iter().chain(news).collect();
+        for finding in self.findings {
             conditions::set(&mut status.conditions, finding, generation, &Time(observed.now));
         }
         Plan {
             subject: subject(observed),
             finalizer: self.finalizer,
             status: (status != stored).then(|| json!(status)),
-            events: event.into_iter().collect(),
+            events,
             actions: self.actions,
             look_again_after: self.look_again_after,
             reasons: vec![self.because],
@@ -158,7 +223,7 @@ impl Decision {
             _ => stored.client_proxy_container_image.clone(),
         };
         let status = Status {
-            observed_generation: self.observed_generation(observed, stored),
+            observed_generation: Self::observed_generation(observed, stored),
             state: Some(self.state),
             message: self.message.clone(),
             tunnel_statuses: statuses.clone(),
@@ -173,10 +238,20 @@ impl Decision {
     }
 
     /// A failure of an earlier spec that is still being cleaned up says nothing about the new one.
-    fn observed_generation(&self, observed: &Observed, stored: &Status) -> Option<i64> {
-        let old = stored.state == Some(State::Failed) && self.state == State::Failed && self.steps.is_none();
-        if old { stored.observed_generation } else { observed.object.metadata.generation }
+    fn observed_generation(observed: &Observed, stored: &Status) -> Option<i64> {
+        if stands_failed(observed) { stored.observed_generation } else { observed.object.metadata.generation }
     }
+}
+
+/// Once when a server turns out to be missing, and once when all are there again.
+fn news_of_servers(finding: &Finding, stored: &[Condition]) -> Option<Event> {
+    let was_missing = conditions::find(stored, SERVERS).is_some_and(|old| old.status == Truth::False.as_str());
+    let severity = match (finding.type_, finding.status, was_missing) {
+        (SERVERS, Truth::False, false) => Severity::Warning,
+        (SERVERS, Truth::True, true) => Severity::Normal,
+        _ => return None,
+    };
+    Some(Event { severity, reason: finding.reason, note: finding.message.clone() })
 }
 
 fn with_pair(mut status: Status, observed: &Observed, stored: &Status) -> Status {

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use underpass_resources::tunnel_proxy::{Tunnel, TunnelState, TunnelStatus};
+use underpass_resources::tunnel_proxy::{ServerState, Tunnel, TunnelProtocol, TunnelState, TunnelStatus};
 
-use super::observed::{Observed, Pair, PreparedTunnel, Refusal};
+use super::observed::{Observed, Pair, PreparedTunnel, Refusal, Server};
 use super::servers;
 use crate::plan::{Action, ClientPort, TunnelRequest};
+
+/// A server that is being looked for, and one that was not there.
+const LOOK_FOR_SERVER_SOON: Duration = Duration::from_millis(500);
+const LOOK_FOR_SERVER: Duration = Duration::from_secs(5);
 
 pub(super) struct Tunnels {
     /// Sorted by name.
@@ -56,10 +60,20 @@ pub(super) fn of_running_pair(observed: &Observed) -> Tunnels {
         }
         waits.extend(verdict.retry);
     }
+    waits.extend(listed.iter().filter_map(look_for_server));
     // Old ones go first: a new one may want their port.
     let surplus = listed.iter().map(|tunnel| tunnel.number).filter(|number| !kept.contains(number));
     let actions = surplus.map(|number| Action::DeleteTunnel { number }).chain(prepared).collect();
     Tunnels { statuses, actions, look_again_after: waits.into_iter().min() }
+}
+
+/// When there should be news of a tunnel's server. Whether datagrams have a server is only learnt from those that use it.
+fn look_for_server(tunnel: &PreparedTunnel) -> Option<Duration> {
+    match (&tunnel.server, tunnel.protocol) {
+        (Server::Unknown, TunnelProtocol::Tcp) => Some(LOOK_FOR_SERVER_SOON),
+        (Server::Unreachable { .. }, _) => Some(LOOK_FOR_SERVER),
+        _ => None,
+    }
 }
 
 fn judge(
@@ -116,7 +130,7 @@ fn refused(observed: &Observed, refusal: &Refusal, request: TunnelRequest) -> Ve
 /// What the pair has to be asked for. A port that containers have used is asked for again: it stays the same across restarts.
 fn request(observed: &Observed, tunnel: &Tunnel, number: u32) -> Result<TunnelRequest, String> {
     let (server_host, server_port) = servers::resolve(observed, tunnel)?;
-    let known = stored(observed, &tunnel.name).and_then(|status| status.client_proxy_port);
+    let known = stored(observed, &tunnel.name).and_then(known_port);
     Ok(TunnelRequest {
         number,
         name: tunnel.name.to_string(),
@@ -155,21 +169,37 @@ fn numbers(observed: &Observed) -> BTreeMap<&str, u32> {
 fn status(observed: &Observed, tunnel: &Tunnel, number: u32, verdict: &Verdict) -> TunnelStatus {
     let old = stored(observed, &tunnel.name);
     let prepared = verdict.prepared.as_ref();
-    let addresses = prepared.map(|prepared| prepared.addresses.as_slice()).unwrap_or_default();
+    let (server_state, server_error) = match prepared.map(|prepared| &prepared.server) {
+        None => (None, None),
+        Some(Server::Unknown) => (Some(ServerState::Unknown), None),
+        Some(Server::Reachable) => (Some(ServerState::Reachable), None),
+        Some(Server::Unreachable { why }) => (Some(ServerState::Unreachable), Some(why.clone())),
+    };
+    // Whoever reads an address may use it.
+    let usable = prepared.filter(|_| verdict.state == TunnelState::Ready);
+    let addresses = usable.map(|prepared| prepared.addresses.as_slice()).unwrap_or_default();
     let addresses = addresses.iter().filter(|address| !address.is_loopback());
+    let port = prepared.map(|prepared| prepared.client_port).or(old.and_then(known_port));
     let mut status = TunnelStatus {
         name: tunnel.name.to_string(),
         tunnel_id: Some(number.into()),
         state: verdict.state,
         error_message: verdict.message.clone(),
         client_proxy_addresses: addresses.map(|address| address.to_string().into()).collect(),
-        client_proxy_port: prepared.map(|prepared| prepared.client_port).or(old.and_then(|old| old.client_proxy_port)),
+        client_proxy_port: port.filter(|_| usable.is_some()),
+        last_client_proxy_port: port.filter(|_| usable.is_none()),
+        server_state,
+        server_error,
         timestamp: old.and_then(|old| old.timestamp.clone()),
     };
     if old != Some(&status) {
         status.timestamp = Some(MicroTime(observed.now));
     }
     status
+}
+
+fn known_port(status: &TunnelStatus) -> Option<u16> {
+    status.client_proxy_port.or(status.last_client_proxy_port)
 }
 
 fn stored<'a>(observed: &'a Observed, name: &str) -> Option<&'a TunnelStatus> {

@@ -14,6 +14,7 @@ use tracing::debug;
 use underpass_protocols::stream_header::{LENGTH, StreamHeader};
 
 use crate::datagrams::{self, Sink, Source};
+use crate::messages::ServerSeen;
 
 /// Where the datagrams of tunnels go.
 #[derive(Default)]
@@ -41,7 +42,7 @@ pub(super) struct FlowsSeen {
     pub(super) bytes_sent: AtomicU64,
     pub(super) bytes_received: AtomicU64,
     pub(super) failures: AtomicU64,
-    pub(super) trouble: Mutex<Option<String>>,
+    trouble: Mutex<Option<String>>,
 }
 
 impl Flows {
@@ -76,6 +77,17 @@ impl Flows {
             debug!(tunnel = header.tunnel, source = %header.source, %error, "a flow broke");
         }
         server.seen.active.fetch_sub(1, Relaxed);
+    }
+}
+
+impl FlowsSeen {
+    /// Nobody has to answer a datagram: silence says nothing.
+    pub(super) fn server(&self) -> ServerSeen {
+        match &*self.trouble.lock() {
+            Some(why) => ServerSeen::Unreachable(why.clone()),
+            None if self.bytes_received.load(Relaxed) > 0 => ServerSeen::Reachable,
+            None => ServerSeen::Unknown,
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod flows;
 mod link;
+mod listening;
+mod reach;
 mod tunnels;
 
 use std::io;

@@ -15,10 +15,12 @@ use underpass_tables::{Expects, Listener, RelayTable, Route, RouteId, Rules, Tra
 
 use super::flows::Flows;
 use super::link::{ClientLink, DEADLINE};
+use super::listening::Listening;
+use super::reach::Reach;
 use crate::chain;
 use crate::control::{AskError, Link};
 use crate::messages::{
-    ClientRequest, Listen, MOST_TUNNELS, Number, PAGE, PROBE, Prepare, Prepared, Protocol, TunnelSeen,
+    ClientRequest, Listen, MOST_TUNNELS, Number, PAGE, PROBE, Prepare, Prepared, Protocol, ServerSeen, TunnelSeen,
 };
 
 pub(super) const LISTENER: &str = "data";
@@ -51,6 +53,7 @@ struct Tunnel {
     endpoints: Vec<SocketAddr>,
     prepared: Prepared,
     trouble: Option<String>,
+    reach: Arc<Reach>,
 }
 
 impl Tunnels {
@@ -63,7 +66,7 @@ impl Tunnels {
     /// First the way to the server, then the port for clients: no client comes too early.
     pub(super) async fn prepare(&self, asked: Prepare, client: &ClientLink) -> Result<Prepared, String> {
         asked.check()?;
-        let endpoints = resolve(&asked.server_host, asked.server_port).await?;
+        let endpoints = resolve(&asked.server_address, asked.server_port).await?;
         let link = client.get().await?;
         let mut state = self.state.lock().await;
         let before = state.tunnels.get(&asked.number).cloned();
@@ -81,11 +84,13 @@ impl Tunnels {
         let port = before.filter(|before| before.asked.protocol == asked.protocol).map_or(0, |b| b.prepared.port);
         let prepared = Prepared { addresses: Vec::new(), port };
         state.leftovers.remove(&number);
-        state.tunnels.insert(number, Tunnel { asked, endpoints, prepared, trouble: None });
+        state.tunnels.insert(number, Tunnel { asked, endpoints, prepared, trouble: None, reach: Arc::default() });
         self.apply(&mut state).await?;
         match state.listen(number, &link).await {
             Ok(prepared) => {
                 info!(tunnel = number, port = prepared.port, "prepared");
+                // Whoever asks next wants to know of its server, too.
+                self.page(&state, number, 1);
                 Ok(prepared)
             }
             Err(error) => {
@@ -133,17 +138,22 @@ impl Tunnels {
     /// A page, and the number with which to go on.
     pub(super) async fn list(&self, from: u32) -> (Vec<TunnelSeen>, Option<u32>) {
         let state = self.state.lock().await;
-        let live = self.relay.live();
+        let next = state.tunnels.range(from..).nth(PAGE).map(|(number, _)| *number);
+        (self.page(&state, from, PAGE), next)
+    }
+
+    /// So many tunnels from this number on. What is not known of their servers is begun to be found out.
+    fn page(&self, state: &State, from: u32, length: usize) -> Vec<TunnelSeen> {
+        let (live, listening) = (self.relay.live(), Listening::now());
         let route = |number| {
             let name = name(number);
             live.routes.iter().find(|live| live.route.name == name)
         };
-        let mut rest = state.tunnels.range(from..);
-        let page = rest.by_ref().take(PAGE).map(|(number, tunnel)| self.seen(tunnel, route(*number))).collect();
-        (page, rest.next().map(|(number, _)| *number))
+        let tunnels = state.tunnels.range(from..).take(length);
+        tunnels.map(|(number, tunnel)| self.seen(tunnel, route(*number), &listening)).collect()
     }
 
-    fn seen(&self, tunnel: &Tunnel, route: Option<&Arc<LiveRoute>>) -> TunnelSeen {
+    fn seen(&self, tunnel: &Tunnel, route: Option<&Arc<LiveRoute>>, listening: &Listening) -> TunnelSeen {
         let mut seen = TunnelSeen {
             asked: tunnel.asked.clone(),
             prepared: tunnel.prepared.clone(),
@@ -152,7 +162,7 @@ impl Tunnels {
             bytes_sent: 0,
             bytes_received: 0,
             dial_failures: 0,
-            last_dial_error: None,
+            server: ServerSeen::Unknown,
             trouble: tunnel.trouble.clone(),
         };
         if let Some(live) = route {
@@ -161,8 +171,7 @@ impl Tunnels {
             seen.bytes_sent = live.stats.bytes_sent.load(Relaxed);
             seen.bytes_received = live.stats.bytes_received.load(Relaxed);
             seen.dial_failures = live.stats.connect_failures.load(Relaxed);
-            let errors = live.endpoints.iter().filter_map(|endpoint| Some((endpoint.address, endpoint.last_error()?)));
-            seen.last_dial_error = errors.map(|(address, error)| format!("{address}: {error}")).next();
+            seen.server = tunnel.reach.look(live, listening);
         }
         if let Some(flows) = self.flows.seen(tunnel.asked.number) {
             seen.active = flows.active.load(Relaxed);
@@ -170,7 +179,7 @@ impl Tunnels {
             seen.bytes_sent = flows.bytes_sent.load(Relaxed);
             seen.bytes_received = flows.bytes_received.load(Relaxed);
             seen.dial_failures = flows.failures.load(Relaxed);
-            seen.last_dial_error = flows.trouble.lock().clone();
+            seen.server = flows.server();
         }
         seen
     }
@@ -204,10 +213,10 @@ impl State {
         table.routes.push(Arc::new(Route::new("probe", "the other half", vec![echo])));
         for (number, tunnel) in self.tunnels.iter().filter(|(_, tunnel)| tunnel.asked.protocol == Protocol::Tcp) {
             rules.tunnels.insert(*number, RouteId(table.routes.len()));
-            let Prepare { server_host, server_port, .. } = &tunnel.asked;
+            let Prepare { server_address, server_port, .. } = &tunnel.asked;
             table.routes.push(Arc::new(Route {
                 connect_timeout: CONNECT_TIMEOUT,
-                ..Route::new(name(*number), format!("{server_host}:{server_port}"), tunnel.endpoints.clone())
+                ..Route::new(name(*number), format!("{server_address}:{server_port}"), tunnel.endpoints.clone())
             }));
         }
         table.listeners.push(Listener {
@@ -265,13 +274,15 @@ fn said(error: &AskError) -> String {
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found = timeout(LOOKUP_DEADLINE, lookup_host((host, port))).await;
-    let found = found.map_err(|_| format!("serverHost: {host} was not resolved in {} s", LOOKUP_DEADLINE.as_secs()))?;
-    let mut found: Vec<_> = found.map_err(|error| format!("serverHost: {host} cannot be resolved: {error}"))?.collect();
+    let found =
+        found.map_err(|_| format!("serverAddress: {host} was not resolved in {} s", LOOKUP_DEADLINE.as_secs()))?;
+    let mut found: Vec<_> =
+        found.map_err(|error| format!("serverAddress: {host} cannot be resolved: {error}"))?.collect();
     // What is listed twice would be dialled twice.
     found.sort();
     found.dedup();
     if found.is_empty() {
-        return Err(format!("serverHost: {host} has no address"));
+        return Err(format!("serverAddress: {host} has no address"));
     }
     Ok(found)
 }

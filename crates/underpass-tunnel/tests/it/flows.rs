@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use underpass_tunnel::client::{self, Client};
 use underpass_tunnel::server::{self, Server};
-use underpass_tunnel::{Caller, PairSecrets, Prepare, Protocol};
+use underpass_tunnel::{Caller, PairSecrets, Prepare, Protocol, ServerSeen};
 
 use crate::rig::{HERE, Pair, client_settings, server_settings, tunnel, wait_until, within};
 
@@ -119,8 +119,7 @@ async fn a_server_that_is_not_there_is_told() {
     wait_until(
         async || {
             socket.send(b"anybody?").await.unwrap();
-            let seen = pair.list().await.tunnels.remove(0);
-            seen.last_dial_error.is_some_and(|error| error.contains("refused"))
+            matches!(pair.server_seen().await, ServerSeen::Unreachable(why) if why.contains("refused"))
         },
         "the refusal is listed",
     )

@@ -1,5 +1,6 @@
 //! Both halves in this process, on real sockets.
 //!
+//! - `reach`: whether servers are there.
 //! - `orders`: prepare, delete, list, probe, and what is refused.
 //! - `streams`: bytes, ends, crowds, servers that are dead or slow.
 //! - `breaks`: control connections that are cut, halves that go and come back.
@@ -11,6 +12,7 @@
 mod breaks;
 mod flows;
 mod orders;
+mod reach;
 mod rig;
 mod strangers;
 mod streams;

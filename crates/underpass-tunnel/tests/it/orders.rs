@@ -102,8 +102,8 @@ async fn what_makes_no_sense_is_refused_with_its_field() {
     let server = echo_server().await;
     let wrong = [
         (Prepare { server_port: 0, ..tunnel(1, server) }, "serverPort: "),
-        (Prepare { server_host: "no such host".into(), ..tunnel(1, server) }, "serverHost: "),
-        (Prepare { server_host: "nowhere.invalid".into(), ..tunnel(1, server) }, "serverHost: "),
+        (Prepare { server_address: "no such host".into(), ..tunnel(1, server) }, "serverAddress: "),
+        (Prepare { server_address: "nowhere.invalid".into(), ..tunnel(1, server) }, "serverAddress: "),
     ];
     for (order, field) in wrong {
         let reason = pair.caller.prepare(order).await.unwrap_err().to_string();

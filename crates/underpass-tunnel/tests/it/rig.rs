@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use underpass_tunnel::client::{self, Client};
 use underpass_tunnel::server::{self, Server};
-use underpass_tunnel::{Caller, Listed, PairSecrets, Prepare, Prepared};
+use underpass_tunnel::{Caller, Listed, PairSecrets, Prepare, Prepared, ServerSeen};
 
 /// Longer than anything here takes; a test that reaches it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,6 +54,11 @@ impl Pair {
     pub(crate) async fn active(&self, number: u32) -> u32 {
         let listed = self.list().await;
         listed.tunnels.iter().find(|tunnel| tunnel.asked.number == number).unwrap().active
+    }
+
+    /// What the server half knows of the server of its first tunnel.
+    pub(crate) async fn server_seen(&self) -> ServerSeen {
+        self.list().await.tunnels.remove(0).server
     }
 
     pub(crate) async fn stop(self) {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use underpass_tunnel::Prepare;
+use underpass_tunnel::{Prepare, ServerSeen};
 
 use crate::rig::{
     Pair, connect, echo_server, ends_by_reset, exchange, is_reset, listener, naming_server, nobody, receive, tunnel,
@@ -64,23 +64,8 @@ async fn a_server_that_refuses_is_a_reset_for_the_client() {
     let port = pair.prepare(1, nobody).await.port;
     assert!(is_reset(port).await);
     wait_until(async || pair.list().await.tunnels[0].dial_failures == 1, "the failure counts").await;
-    let error = pair.list().await.tunnels.remove(0).last_dial_error.unwrap();
-    assert!(error.starts_with(&format!("{nobody}: ")) && error.contains("refused"), "{error}");
-    pair.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_back_has_no_error_any_more() {
-    let pair = Pair::start().await;
-    let (server, address) = listener().await;
-    let port = pair.prepare(1, address).await.port;
-    drop(server);
-    assert!(is_reset(port).await);
-    wait_until(async || pair.list().await.tunnels[0].last_dial_error.is_some(), "the error is told").await;
-    let server = tokio::net::TcpListener::bind(address).await.unwrap();
-    let _client = connect(port).await;
-    within(server.accept()).await.unwrap();
-    wait_until(async || pair.list().await.tunnels[0].last_dial_error.is_none(), "it is forgotten").await;
+    let ServerSeen::Unreachable(why) = pair.server_seen().await else { panic!("it refused") };
+    assert!(why.starts_with(&format!("{nobody}: ")) && why.contains("refused"), "{why}");
     pair.stop().await;
 }
 

@@ -14,6 +14,7 @@ on_both!(
     a_proxy_that_waits_can_go,
     a_persistent_network_stays_and_an_existing_one_is_used,
     a_collection_that_is_deleted_takes_its_pairs_along,
+    an_alias_belongs_to_the_first_who_asks_for_it,
 );
 
 fn a_pair_comes_and_goes(kind: EngineKind) {
@@ -133,5 +134,25 @@ fn a_persistent_network_stays_and_an_existing_one_is_used(kind: EngineKind) {
     rig.kubectl().ok("delete ctrnet used kept --timeout=60s");
     let kept = rig.wait_for(rig.engine.engine.find_network(&name)).unwrap().expect("it stays");
     rig.wait_for(rig.engine.engine.remove_network(&kept.id)).unwrap();
+    rig.end();
+}
+
+fn an_alias_belongs_to_the_first_who_asks_for_it(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply_proxy("first", "aliases: [h]");
+    rig.until_ready("first");
+    let on_first = |name: &str, aliases: &str| {
+        let spec = proxy(name, &format!("aliases: [{aliases}]"));
+        spec.replace(&format!("containerNetworkName: {name}"), "containerNetworkName: first")
+    };
+    rig.apply(&format!("{}---\n{}", on_first("second", "other, h"), on_first("third", "another")));
+    rig.until_ready("third");
+    let waiting =
+        rig.until("second", "a word about the alias", |status| condition(status, "Ready")["reason"] == "AliasTaken");
+    let message = condition(&waiting, "Ready")["message"].as_str().unwrap();
+    assert!(message.contains("alias h ") && message.contains("ContainerNetworkTunnelProxy first"), "{message}");
+    assert_eq!(rig.containers("second").len(), 0, "nobody else answers to the name");
+    rig.kubectl().ok("delete cntp first --timeout=60s");
+    rig.until_ready("second");
     rig.end();
 }

@@ -16,6 +16,7 @@ use crate::{BINARY, descriptors_of, process_where};
 on_both!(
     killed_controllers_leave_nothing_and_the_next_ones_start_again,
     a_watchdog_that_is_alone_cleans_up,
+    what_was_killed_with_everything_else_starts_anew,
     controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt,
     a_killed_api_server_costs_no_connection,
     two_instances_at_once_load_one_image,
@@ -86,6 +87,43 @@ fn until_no_lock_is_left() {
         left.is_empty().then_some(())
     });
     assert!(gone.is_some(), "nobody holds these: {left:?}");
+}
+
+/// As a reboot: nobody is left to clean up, and nobody has seen the pair die.
+fn what_was_killed_with_everything_else_starts_anew(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    let server = servers::echo();
+    for (name, policy) in [("p", "Never"), ("q", "Always")] {
+        rig.apply_proxy(name, &format!("aliases: [h]\nrestartPolicy: {policy}\ntunnels:\n{}", tunnel("t", server)));
+    }
+    let before = ["p", "q"].map(|name| rig.until_ready(name));
+    kill_watchdog_of(rig.up.as_ref().unwrap().ready().pid);
+    rig.kill();
+    for (name, status) in ["p", "q"].iter().zip(&before) {
+        let container = status["clientProxyContainerId"].as_str().unwrap();
+        let server = i32::try_from(status["serverProxyProcessId"].as_i64().unwrap()).unwrap();
+        for pid in [client_process(container), server] {
+            kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        until_dead(&status["serverProxyProcessId"]);
+    }
+
+    rig.start_again();
+    for (name, before) in ["p", "q"].iter().zip(&before) {
+        let after = rig.until(name, "another pair", |status| {
+            assert_ne!(status["state"], "Failed", "{status:#}");
+            super::rig::is_ready(status) && status["serverProxyProcessId"] != before["serverProxyProcessId"]
+        });
+        assert_eq!(after["restartCount"], Value::Null, "a start is no restart");
+        let port = &tunnel_status(&after, "t")["clientProxyPort"];
+        assert_eq!(port, &tunnel_status(before, "t")["clientProxyPort"]);
+        assert_eq!(rig.guest(name).echo("h", port, "again"), "again");
+    }
+    // What dies now dies under their eyes.
+    let pid = rig.status("p")["serverProxyProcessId"].as_i64().unwrap();
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
+    rig.until_state("p", "Failed");
+    rig.end();
 }
 
 fn is_clean(rig: &Rig) -> bool {

@@ -15,6 +15,8 @@ on_both!(
     a_service_leads_to_its_server,
     datagrams_pass_too,
     a_dead_server_is_refused_at_once,
+    a_missing_server_is_told_until_it_is_there,
+    a_port_below_1024_is_one_like_any_other,
 );
 
 fn patch_tunnels(rig: &Rig, name: &str, tunnels: &Value) {
@@ -70,26 +72,28 @@ fn a_changed_tunnel_leads_elsewhere_on_the_same_port(kind: EngineKind) {
 }
 
 fn a_port_that_is_taken_is_told_and_healed(kind: EngineKind) {
-    let rig = Rig::start(kind);
+    let mut rig = Rig::start(kind);
     let server = servers::named("here");
-    // The client proxy's own port for orders.
-    let taken = json!([
-        { "name": "bad", "serverAddress": "127.0.0.1", "serverPort": server, "clientProxyPort": 15049 },
-        address("good", server),
-    ]);
-    rig.apply_proxy("taken", "aliases: [h]");
-    rig.until_ready("taken");
-    patch_tunnels(&rig, "taken", &taken);
-    let status = rig.until("taken", "a failed tunnel", |status| {
-        tunnel_status(status, "bad")["state"] == "Failed" && tunnel_status(status, "good")["state"] == "Ready"
-    });
+    rig.apply_proxy("taken", &format!("aliases: [h]\ntunnels:\n{}", tunnel("good", server)));
+    let before = rig.until_ready("taken");
+    let port = tunnel_status(&before, "good")["clientProxyPort"].clone();
+    let bad = json!({ "name": "bad", "serverAddress": "127.0.0.1", "serverPort": server, "clientProxyPort": port });
+    patch_tunnels(&rig, "taken", &json!([bad, address("good", server)]));
+    let status = rig.until("taken", "a failed tunnel", |status| tunnel_status(status, "bad")["state"] == "Failed");
     assert_eq!(status["state"], "Running", "one tunnel's trouble is not the pair's");
-    assert!(tunnel_status(&status, "bad")["errorMessage"].as_str().unwrap().contains("15049"), "{status:#}");
+    assert_eq!(tunnel_status(&status, "good")["state"], "Ready");
+    let told = tunnel_status(&status, "bad")["errorMessage"].as_str().unwrap();
+    assert!(told.contains(&format!("port {port} is taken")), "{status:#}");
     assert_eq!(condition(&status, "TunnelsReady")["reason"], "TunnelFailed");
-    assert_eq!(rig.guest("taken").echo("h", &tunnel_status(&status, "good")["clientProxyPort"], "x"), "here");
+    assert_eq!(rig.guest("taken").echo("h", &port, "x"), "here");
     patch_tunnels(&rig, "taken", &json!([address("bad", server), address("good", server)]));
     rig.until("taken", "both", |status| status["tunnelsReady"] == "2/2");
-    rig.end();
+    let ended = rig.up.take().unwrap().stop();
+    let refused = |line: &&str| line.contains("prepare the tunnel bad") && line.contains(&format!("port {port})"));
+    let lines: Vec<&str> = ended.stderr.lines().filter(refused).collect();
+    let told = |line: &&str| line.contains("succeeded=false") && line.contains("is taken");
+    assert!(!lines.is_empty() && lines.iter().all(told), "{lines:#?}");
+    rig.assert_nothing_is_left();
 }
 
 fn a_preferred_port_that_is_taken_is_replaced(kind: EngineKind) {
@@ -166,5 +170,41 @@ fn a_dead_server_is_refused_at_once(kind: EngineKind) {
     let (ended, printed) = guest.try_run(&script);
     assert!(ended.exit_code != Some(143) && !printed.contains("said: x"), "{ended:?} {printed}");
     assert_eq!(guest.echo("h", &port("alive"), "fine"), "fine");
+    rig.end();
+}
+
+fn a_missing_server_is_told_until_it_is_there(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let (dead, alive) = (servers::dead(), servers::echo());
+    rig.apply_proxy("p", &format!("aliases: [h]\ntunnels:\n{}\n{}", tunnel("dead", dead), tunnel("alive", alive)));
+    let missing = rig.until("p", "a word about the server", |status| {
+        condition(status, "ServersReachable")["status"] == "False" && status["tunnelsReady"] == "2/2"
+    });
+    assert_eq!(condition(&missing, "Ready")["status"], "True", "the tunnel is not to blame");
+    assert_eq!(tunnel_status(&missing, "alive")["serverState"], "Reachable");
+    assert_eq!(tunnel_status(&missing, "dead")["serverState"], "Unreachable");
+    let why = format!("127.0.0.1:{dead}: connection refused, nothing listens there");
+    assert_eq!(tunnel_status(&missing, "dead")["serverError"], why);
+    assert_eq!(condition(&missing, "ServersReachable")["message"], format!("dead: {why}"));
+    let told = || rig.kubectl().ok("get events -o jsonpath={.items[?(@.reason==\"ServerUnreachable\")].message}");
+    underpass_testbed::wait_until("the event", underpass_testbed::PATIENCE, || told().contains(&why).then_some(()));
+
+    let server = std::net::TcpListener::bind(("127.0.0.1", dead)).unwrap();
+    let all = rig.until("p", "all servers", |status| condition(status, "ServersReachable")["status"] == "True");
+    assert_eq!(tunnel_status(&all, "dead")["serverError"], Value::Null);
+    server.set_nonblocking(true).unwrap();
+    assert!(server.accept().is_err(), "nobody has connected to it");
+    assert_eq!(told().matches(&why).count(), 1, "once is enough");
+    rig.end();
+}
+
+fn a_port_below_1024_is_one_like_any_other(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let server = servers::echo();
+    let low = format!("- {{name: web, serverAddress: 127.0.0.1, serverPort: {server}, clientProxyPort: 80}}");
+    rig.apply_proxy("low", &format!("aliases: [h]\ntunnels:\n{low}"));
+    let status = rig.until_ready("low");
+    assert_eq!(tunnel_status(&status, "web")["clientProxyPort"], 80);
+    assert_eq!(rig.guest("low").echo("h", &json!(80), "low"), "low");
     rig.end();
 }
