@@ -24,7 +24,11 @@ impl Connection {
         let listed = self.within(ASK, self.docker.list_volumes(Some(options))).await?;
         let volume =
             |volume: bollard::models::Volume| Volume { name: volume.name, labels: volume.labels.into_iter().collect() };
-        Ok(listed.volumes.unwrap_or_default().into_iter().map(volume).collect())
+        let volumes = listed.volumes.unwrap_or_default().into_iter().map(volume);
+        // Podman lists whatever has one of the labels.
+        let has_all =
+            |volume: &Volume| labels.iter().all(|(key, value)| volume.labels.get(*key).is_some_and(|v| v == value));
+        Ok(volumes.filter(has_all).collect())
     }
 
     pub(crate) async fn remove_volume(&self, name: &str) -> Result<(), EngineError> {

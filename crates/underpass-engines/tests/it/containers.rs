@@ -17,6 +17,7 @@ on_both!(
     tells_how_it_ended,
     is_made_once,
     is_found_by_label_and_removed_in_any_state,
+    has_a_private_folder_that_is_found_by_all_its_labels,
     needs_an_image_that_is_there,
 );
 on_rootless_too!(
@@ -154,6 +155,23 @@ async fn is_found_by_label_and_removed_in_any_state(test: TestEngine) {
     }
     assert_eq!(test.engine.list_containers(&mine).await, Ok(Vec::new()));
     test.engine.remove_container(&created).await.unwrap();
+}
+
+async fn has_a_private_folder_that_is_found_by_all_its_labels(test: TestEngine) {
+    let mut made = Vec::new();
+    for uid in ["one", "other"] {
+        let request = ContainerRequest {
+            private_folder: Some("/private".into()),
+            labels: labels(&[(UID, uid)]),
+            ..shell(&test, None, "true").await
+        };
+        made.push((test.engine.create_container(&request).await.unwrap(), request.name));
+    }
+    let of_one = test.engine.list_volumes(&[(INSTANCE, test.instance.as_str()), (UID, "one")]).await.unwrap();
+    assert_eq!(of_one.iter().map(|volume| &volume.name).collect::<Vec<_>>(), [&made[0].1]);
+    for (id, _) in made {
+        test.engine.remove_container(&id).await.unwrap();
+    }
 }
 
 async fn needs_an_image_that_is_there(test: TestEngine) {
