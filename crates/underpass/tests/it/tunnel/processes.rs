@@ -97,7 +97,10 @@ fn what_was_killed_with_everything_else_starts_anew(kind: EngineKind) {
         rig.apply_proxy(name, &format!("aliases: [h]\nrestartPolicy: {policy}\ntunnels:\n{}", tunnel("t", server)));
     }
     let before = ["p", "q"].map(|name| rig.until_ready(name));
-    kill_watchdog_of(rig.up.as_ref().unwrap().ready().pid);
+    let pid = rig.up.as_ref().unwrap().ready().pid;
+    // One that stands still starts no other watchdog.
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::STOP).unwrap();
+    kill_watchdog_of(pid);
     rig.kill();
     for (name, status) in ["p", "q"].iter().zip(&before) {
         let container = status["clientProxyContainerId"].as_str().unwrap();
