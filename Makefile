@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lint lab-up lab-down lab-load test-lab conformance fuzz bench-apiserver bench-relay bench-fidelity bench-tunnel setup
+.PHONY: help demo test lint image lab-up lab-down lab-load test-lab conformance fuzz bench-apiserver bench-relay bench-fidelity bench-tunnel setup
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -21,6 +21,9 @@ lint: setup ## formatting, clippy with warnings denied, dependencies
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p underpass-testbed --test lab -- -D warnings
 	./scripts/deny
+
+image: setup ## the release as a container image, dist/underpass-image.tar, and what is in it, dist/underpass-image.cdx.json
+	./scripts/image
 
 lab-up: ## a real Kubernetes on this machine (NODES=2 for two nodes); its kubeconfig is .lab/kubeconfig
 	./scripts/lab up $(if $(NODES),--nodes $(NODES))

@@ -44,4 +44,5 @@ mod watch;
 mod write;
 mod writers;
 
+pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, Process as ProcessMetrics};
 pub use server::{Config, RunError, Server, StartError};

@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 /// The content type of [`Metrics::render`].
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// From a read out of memory to the longest that a client waits.
 const DURATION_BUCKETS: [f64; 14] =
@@ -199,7 +199,7 @@ struct ReasonLabels {
 
 /// Memory, processor time and start of this process, read at each scrape; what the system does not tell is left out.
 #[derive(Debug)]
-struct Process;
+pub struct Process;
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

@@ -32,7 +32,7 @@ pub trait ContainerEngine: Send + Sync + 'static {
 
     async fn find_image(&self, reference: &str) -> Result<Option<Image>, EngineError>;
 
-    /// A docker-archive, as `docker save` and [`crate::scratch_image`] write it.
+    /// An archive as `docker save` and [`crate::scratch_image`] write it.
     async fn load_image(&self, archive: Bytes) -> Result<(), EngineError>;
 
     async fn pull_image(&self, reference: &str) -> Result<(), EngineError>;

@@ -10,6 +10,7 @@ mod api;
 mod container;
 mod contexts;
 mod engine;
+mod image_archive;
 pub mod labels;
 mod local;
 mod places;
@@ -20,8 +21,9 @@ pub use container::{
     Published, Volume,
 };
 pub use engine::{BuildRequest, Change, ContainerEngine, Description, EngineError, EngineKind};
+pub use image_archive::{About, Archive, program_image, scratch_image};
 pub use local::LocalEngine;
 pub use places::{Candidate, Refusal, candidates};
-pub use tunnel_image::{Archive, Ensured, Outcome, TunnelImages, remove_stale_locks, scratch_image};
+pub use tunnel_image::{Ensured, Outcome, TunnelImages, remove_stale_locks};
 pub use underpass_plan::NetworkRequest;
 pub use underpass_plan::container_network::Network;

@@ -27,7 +27,8 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Applier {
     client: Client,
-    outside: Outside,
+    /// `None` where there is no machine to work on.
+    outside: Option<Outside>,
     recorder: Recorder,
     metrics: Metrics,
 }
@@ -52,6 +53,8 @@ pub enum ApplyError {
     TooSlow,
     #[error("the kind {0} is not one of ours")]
     UnknownKind(String),
+    #[error("to {0} needs a machine, and these controllers have none, which is a defect of underpass")]
+    NoMachine(String),
     #[error("an action failed")]
     Action(#[source] ActionError),
 }
@@ -68,7 +71,7 @@ impl ApplyError {
 }
 
 impl Applier {
-    pub fn new(client: Client, outside: Outside, metrics: Metrics) -> Self {
+    pub fn new(client: Client, outside: Option<Outside>, metrics: Metrics) -> Self {
         Self { recorder: Recorder::new(client.clone()), client, outside, metrics }
     }
 
@@ -146,7 +149,8 @@ impl Applier {
     }
 
     async fn act(&self, subject: &Subject, action: &Action) -> Result<(), ApplyError> {
-        let outcome = self.outside.act(&self.client, subject, action).await;
+        let Some(outside) = &self.outside else { return Err(ApplyError::NoMachine(action.to_string())) };
+        let outcome = outside.act(&self.client, subject, action).await;
         self.metrics.wrote(WriteTarget::Engine, &outcome);
         let refusal = outcome.as_ref().ok().and_then(Outcome::refusal);
         let succeeded = outcome.is_ok() && refusal.is_none();

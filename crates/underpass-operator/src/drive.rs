@@ -32,7 +32,7 @@ const PASS_DEADLINE: Duration = Duration::from_secs(120);
 pub struct Pace {
     /// Passes of one kind at the same time.
     pub workers: usize,
-    /// How often an object is looked at when nothing happens.
+    /// How often an object is looked at when nothing happens, unless it stands alone.
     pub period: Duration,
     pub backoff: Backoff,
 }
@@ -51,6 +51,7 @@ pub async fn drive<R: Reconcile>(
     pace: Pace,
     stop: CancellationToken,
 ) {
+    let period = (!reconciler.stands_alone()).then_some(pace.period);
     let (again_tx, again_rx) = mpsc::unbounded();
     let requests = stream::select(triggers.map(|key| at(key, Duration::ZERO)), again_rx);
     let mut queue = pin!(scheduler(requests));
@@ -69,7 +70,7 @@ pub async fn drive<R: Reconcile>(
             }
             Some(Ok((key, memory, result))) = passes.join_next() => {
                 running.remove(&key);
-                let (memory, wait) = memory.after(&result, &pace, Timestamp::now());
+                let (memory, wait) = memory.after(&result, pace.backoff, period, Timestamp::now());
                 if let Some(wait) = wait {
                     memories.insert(key.clone(), memory);
                     // The receiver lives as long as this loop.
@@ -119,21 +120,28 @@ type Done = (Key, Memory, Result<Pass, PassError>);
 
 impl Memory {
     /// What to remember, and when to look again; `None` for never.
-    fn after(mut self, result: &Result<Pass, PassError>, pace: &Pace, now: Timestamp) -> (Self, Option<Duration>) {
+    fn after(
+        mut self,
+        result: &Result<Pass, PassError>,
+        backoff: Backoff,
+        period: Option<Duration>,
+        now: Timestamp,
+    ) -> (Self, Option<Duration>) {
         let wait = match result {
             Ok(Pass::Gone) => return (Self::default(), None),
             Ok(Pass::Settled(wait)) => {
                 if self.failure.as_ref().is_none_or(|failure| failure.wait(now).is_none()) {
                     self = Self::default();
                 }
-                wait.unwrap_or_else(|| pace.period.mul_f64(rand::random_range(0.9..=1.1)))
+                let usual = || period.map(|period| period.mul_f64(rand::random_range(0.9..=1.1)));
+                return (self, wait.or_else(usual));
             }
             Ok(Pass::Acted(actions)) => {
                 self.failure = None;
                 // A step that was done already has had no visible effect, or leads in a circle: no reason to repeat it fast.
                 if self.acted.contains(actions) {
                     self.troubles += 1;
-                    pace.backoff.wait(self.troubles)
+                    backoff.wait(self.troubles)
                 } else {
                     self.acted.push(actions.clone());
                     Duration::ZERO
@@ -141,7 +149,7 @@ impl Memory {
             }
             Err(error) => {
                 self.troubles += 1;
-                let wait = pace.backoff.wait(self.troubles);
+                let wait = backoff.wait(self.troubles);
                 match error {
                     // Back at once to report it; the plan keeps the back-off.
                     PassError::Apply(ApplyError::Action(source)) => {

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::answer::Answer;
+use crate::health::Health;
 
 /// Which lease, and who wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,10 +53,11 @@ pub async fn holder(client: &Client, namespace: &str, name: &str) -> Result<Opti
 pub async fn lead<W: Future>(
     client: &Client,
     seat: Seat,
+    health: &Health,
     stop: &CancellationToken,
     mut work: impl FnMut() -> W,
 ) -> Option<W::Output> {
-    let mut candidacy = Candidacy::new(client, seat);
+    let mut candidacy = Candidacy::new(client, seat, health.clone());
     loop {
         let renewed = tokio::select! {
             renewed = candidacy.win() => renewed,
@@ -77,6 +79,7 @@ struct Candidacy {
     seat: Seat,
     rival: Option<Rival>,
     told: Told,
+    health: Health,
 }
 
 /// What another holder last wrote, and since when it stands there by our clock.
@@ -111,9 +114,9 @@ enum Unanswered {
 }
 
 impl Candidacy {
-    fn new(client: &Client, seat: Seat) -> Self {
+    fn new(client: &Client, seat: Seat, health: Health) -> Self {
         let leases = Api::namespaced(client.clone(), &seat.namespace);
-        Self { leases, seat, rival: None, told: Told::Nothing }
+        Self { leases, seat, rival: None, told: Told::Nothing, health }
     }
 
     /// Until the lease is ours. Returns a time at which it was not over.
@@ -164,6 +167,7 @@ impl Candidacy {
             let again = Instant::now() + self.again();
             if again >= give_up {
                 sleep_until(give_up).await;
+                self.health.lost();
                 warn!(
                     "the controllers stop until the API server answers: another process could have taken over by now"
                 );
@@ -176,7 +180,13 @@ impl Candidacy {
     /// Takes or renews the lease. `Some`: it is another's.
     async fn attempt(&mut self) -> Result<Option<String>, Unanswered> {
         let limit = self.patience();
-        timeout(limit, self.step()).await.unwrap_or(Err(Unanswered::TooSlow(limit)))
+        let attempt = timeout(limit, self.step()).await.unwrap_or(Err(Unanswered::TooSlow(limit)));
+        match &attempt {
+            Ok(None) => self.health.holds(),
+            Ok(Some(holder)) => self.health.waits_for(holder),
+            Err(error) => self.health.troubled(error),
+        }
+        attempt
     }
 
     async fn step(&mut self) -> Result<Option<String>, Unanswered> {

@@ -1,11 +1,15 @@
 //! Whether an API server can be worked with, and if not, in one sentence what to do.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use tracing::{info, warn};
 use underpass_resources::KINDS;
 
 use crate::answer::Answer;
+use crate::health::Health;
 use crate::kinds;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +32,32 @@ pub enum Unreachable {
     MissingKinds(String),
     #[error("the API server answered in an unexpected way")]
     Other(#[source] Answer),
+}
+
+/// Between two looks at a server that cannot be worked with yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Until the server can be worked with: on a cluster, definitions and rights may come a moment after the process that needs them.
+pub async fn usable(client: &Client, health: &Health) {
+    let mut told = None;
+    while let Err(unreachable) = check(client).await {
+        let why = chain(&unreachable);
+        health.troubled(&why);
+        if told.as_ref() != Some(&why) {
+            warn!("cannot start: {why}; trying again every {} s", LOOK_AGAIN.as_secs());
+            told = Some(why);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    if told.is_some() {
+        info!("the API server can be worked with now");
+    }
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Asks for one object of every kind: it proves the connection, the credentials and the CRDs at once.

@@ -25,6 +25,12 @@ pub trait Reconcile: Send + Sync + 'static {
     /// The name of the kind, for logs and metrics.
     fn kind(&self) -> &'static str;
 
+    /// Whether nothing but a change of the object itself can change its plan. Then its watch is all that has to wake it, and nothing is
+    /// remembered of it between two passes.
+    fn stands_alone(&self) -> bool {
+        false
+    }
+
     /// Gathers all that the decision may look at; `None` when there is no such object (any more). `failure` is how the last action for
     /// this key failed, if it did.
     async fn observe(&self, key: &Key, failure: Option<&Failure>) -> Result<Option<Self::Observed>, ObserveError>;

@@ -4,20 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, future, stream};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{ApiResource, DynamicObject};
-use kube::{Api, Client, ResourceExt};
+use kube::api::{ApiResource, ObjectMeta};
+use kube::{Api, Client};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use underpass_engines::{ContainerEngine, TunnelImages};
-use underpass_resources::{ContainerNetwork, KINDS, Kind};
+use underpass_plan::unbuilt::Lacking;
+use underpass_resources::{KINDS, Kind};
 
 use crate::act::Outside;
 use crate::apply::Applier;
+use crate::backoff::Backoff;
 use crate::drive::{Pace, drive};
+use crate::health::Health;
 use crate::images::Images;
 use crate::interests::{Interest, Interests};
 use crate::kinds;
@@ -28,11 +31,23 @@ use crate::pairs::Pairs;
 use crate::reach::{Unreachable, check};
 use crate::reconcile::{Key, Reconcile};
 use crate::sweep::Sweep;
-use crate::triggers::{changes, concerning, engine_changes};
+use crate::triggers::{Watch, concerning, engine_changes, key};
 use crate::watchdog::{Watchdog, WatchdogCommand};
 
 #[derive(Clone)]
 pub struct Settings {
+    /// Where the kinds are built that need a container engine. `None` on a cluster: their objects say that it takes a machine.
+    pub machine: Option<Machine>,
+    pub pace: Pace,
+    pub metrics: Metrics,
+    pub health: Health,
+    /// The lease that says whose controllers work, where several processes could.
+    pub seat: Seat,
+}
+
+/// What controllers work with on the machine that they run on.
+#[derive(Clone)]
+pub struct Machine {
     pub engine: Arc<dyn ContainerEngine>,
     /// The private folder in which the pairs' secrets and records are kept.
     pub folder: PathBuf,
@@ -42,10 +57,6 @@ pub struct Settings {
     pub program: PathBuf,
     /// Who cleans up when this process is killed; `None`: nobody, until the next start.
     pub watchdog: Option<WatchdogCommand>,
-    pub pace: Pace,
-    pub metrics: Metrics,
-    /// The lease that says whose controllers work, where several processes could.
-    pub seat: Seat,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -63,17 +74,18 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) ->
         checked = check(&client) => checked?,
         () = stop.cancelled() => return Ok(()),
     }
-    lead(&client, settings.seat.clone(), &stop, || control(client.clone(), settings.clone(), stop.clone())).await;
+    let Settings { seat, health, .. } = settings.clone();
+    lead(&client, seat, &health, &stop, || control(client.clone(), settings.clone(), stop.clone())).await;
     if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended) }
 }
 
 async fn control(client: Client, settings: Settings, stop: CancellationToken) {
-    let command = settings.watchdog.as_ref();
-    let watchdog = command.map(|command| Watchdog::start(&settings.program, command, settings.pace.backoff));
+    let watchdog = settings.machine.as_ref().and_then(|machine| machine.watchdog(settings.pace.backoff));
     let mut controllers = Controllers::new(client, settings.clone(), stop);
     for kind in KINDS {
         controllers.start_kind(kind);
     }
+    settings.health.began();
     controllers.start_sweep();
     info!(kinds = KINDS.len(), "controllers started");
     let work = controllers.loops.join_all();
@@ -89,61 +101,95 @@ async fn control(client: Client, settings: Settings, stop: CancellationToken) {
 struct Controllers {
     client: Client,
     settings: Settings,
-    outside: Outside,
+    /// `None` without a machine.
+    built: Option<Built>,
     applier: Arc<Applier>,
-    /// Keys of tunnel proxies whose image or process has news.
-    woken: Option<UnboundedReceiver<Key>>,
     stop: CancellationToken,
     loops: JoinSet<()>,
 }
 
+/// What the kinds that are built on a machine share.
+struct Built {
+    outside: Outside,
+    /// Keys of tunnel proxies whose image or process has news.
+    woken: Option<UnboundedReceiver<Key>>,
+    /// From the one watch of ContainerNetworks to the tunnel proxies that stand on them.
+    networks: UnboundedSender<Interest>,
+    changed_networks: Option<UnboundedReceiver<Interest>>,
+}
+
 impl Controllers {
     fn new(client: Client, settings: Settings, stop: CancellationToken) -> Self {
-        let (wake, woken) = unbounded();
-        let outside = settings.outside(wake);
-        let applier = Applier::new(client.clone(), outside.clone(), settings.metrics.clone());
-        Self { client, settings, outside, applier: Arc::new(applier), woken: Some(woken), stop, loops: JoinSet::new() }
+        let built = settings.machine.as_ref().map(|machine| Built::on(machine, settings.pace.backoff));
+        let outside = built.as_ref().map(|built| built.outside.clone());
+        let applier = Arc::new(Applier::new(client.clone(), outside, settings.metrics.clone()));
+        Self { client, settings, built, applier, stop, loops: JoinSet::new() }
     }
 
     /// The one place that says which kind is built by what.
     fn start_kind(&mut self, kind: &'static Kind) {
-        match kind.kind {
-            "ContainerNetwork" => self.start_networks(kind),
-            "ContainerNetworkTunnelProxy" => self.start_tunnel_proxies(kind),
-            _ => {
-                let own = self.own_changes(kind);
-                self.start(Unbuilt::new(self.client.clone(), kind), own);
+        match (kind.kind, self.built.take()) {
+            ("ContainerNetwork", Some(built)) => self.built = Some(self.start_networks(kind, built)),
+            ("ContainerNetworkTunnelProxy", Some(built)) => self.built = Some(self.start_tunnel_proxies(kind, built)),
+            ("ContainerNetwork" | "ContainerNetworkTunnelProxy", None) => {
+                self.start_unbuilt(kind, Lacking::ContainerEngine);
+            }
+            (_, built) => {
+                self.built = built;
+                self.start_unbuilt(kind, Lacking::Controller);
             }
         }
     }
 
-    fn start_networks(&mut self, kind: &'static Kind) {
-        let interests = Arc::new(Interests::default());
-        let engine = engine_changes(self.outside.engine.changes(), Arc::clone(&interests));
-        let triggers = stream::select(self.own_changes(kind), engine);
-        let engine = Arc::clone(&self.outside.engine);
-        self.start(ContainerNetworks::new(self.client.clone(), engine, interests), triggers);
+    fn start_unbuilt(&mut self, kind: &'static Kind, lacking: Lacking) {
+        let own = self.own_changes(kind).map(key);
+        self.start(Unbuilt::new(self.client.clone(), kind, lacking), own);
     }
 
-    fn start_tunnel_proxies(&mut self, kind: &'static Kind) {
+    fn start_networks(&mut self, kind: &'static Kind, built: Built) -> Built {
         let interests = Arc::new(Interests::default());
-        let other = |kind: &'static str, resource: &ApiResource, interest: fn(&DynamicObject) -> Option<Interest>| {
-            let api = Api::all_with(self.client.clone(), resource);
-            concerning(kind, api, Arc::clone(&interests), interest).boxed()
-        };
-        let triggers = stream::select_all([
-            self.own_changes(kind).boxed(),
-            other("ContainerNetwork", &ApiResource::erase::<ContainerNetwork>(&()), network),
-            other("Service", &ApiResource::erase::<Service>(&()), service),
-            other("EndpointSlice", &ApiResource::erase::<EndpointSlice>(&()), service_of_slice),
-            engine_changes(self.outside.engine.changes(), Arc::clone(&interests)).boxed(),
-            stream::iter(self.woken.take()).flatten().boxed(),
+        let engine = engine_changes(built.outside.engine.changes(), Arc::clone(&interests));
+        let others = built.networks.clone();
+        let own = self.own_changes(kind).map(move |network| {
+            // Nobody listens once the tunnel proxies' loop has ended.
+            let _ = others.unbounded_send(Interest::ContainerNetwork(network.name.clone().unwrap_or_default()));
+            key(network)
+        });
+        let engine_handle = Arc::clone(&built.outside.engine);
+        let networks = ContainerNetworks::new(self.client.clone(), engine_handle, interests);
+        self.start(networks, stream::select(own, engine));
+        built
+    }
+
+    fn start_tunnel_proxies(&mut self, kind: &'static Kind, mut built: Built) -> Built {
+        let interests = Arc::new(Interests::default());
+        let services = self.changes("Service", &ApiResource::erase::<Service>(&())).filter_map(interest_in(service));
+        let slices = self.changes("EndpointSlice", &ApiResource::erase::<EndpointSlice>(&()));
+        let elsewhere = stream::select_all([
+            services.boxed(),
+            slices.filter_map(interest_in(service_of_slice)).boxed(),
+            stream::iter(built.changed_networks.take()).flatten().boxed(),
         ]);
-        self.start(TunnelProxies::new(self.client.clone(), self.outside.clone(), interests), triggers);
+        let triggers = stream::select_all([
+            self.own_changes(kind).map(key).boxed(),
+            concerning(elsewhere, Arc::clone(&interests)).boxed(),
+            engine_changes(built.outside.engine.changes(), Arc::clone(&interests)).boxed(),
+            stream::iter(built.woken.take()).flatten().boxed(),
+        ]);
+        self.start(TunnelProxies::new(self.client.clone(), built.outside.clone(), interests), triggers);
+        built
     }
 
-    fn own_changes(&self, kind: &'static Kind) -> impl Stream<Item = Key> + Send + use<> {
-        changes(kind.kind, kinds::api(&self.client, kind, None))
+    fn own_changes(&self, kind: &'static Kind) -> impl Stream<Item = ObjectMeta> + Send + use<> {
+        self.changes(kind.kind, &kinds::resource(kind))
+    }
+
+    /// The one watch of a kind: who needs its changes too is told from there.
+    fn changes(&self, kind: &'static str, resource: &ApiResource) -> impl Stream<Item = ObjectMeta> + Send + use<> {
+        let objects = Api::all_with(self.client.clone(), resource);
+        let Settings { health, metrics, .. } = self.settings.clone();
+        health.watches(kind);
+        Watch { kind, objects, health, metrics }.changes()
     }
 
     fn start<R: Reconcile>(&mut self, reconciler: R, triggers: impl Stream<Item = Key> + Send + 'static) {
@@ -152,18 +198,37 @@ impl Controllers {
     }
 
     fn start_sweep(&mut self) {
-        self.loops.spawn(self.settings.sweep().run(self.client.clone(), self.stop.clone()));
+        if let Some(machine) = &self.settings.machine {
+            self.loops.spawn(machine.sweep().run(self.client.clone(), self.stop.clone()));
+        }
     }
 }
 
-impl Settings {
+impl Built {
+    fn on(machine: &Machine, backoff: Backoff) -> Self {
+        let (wake, woken) = unbounded();
+        let (networks, changed_networks) = unbounded();
+        Self {
+            outside: machine.outside(backoff, wake),
+            woken: Some(woken),
+            networks,
+            changed_networks: Some(changed_networks),
+        }
+    }
+}
+
+impl Machine {
     /// What removes what nobody owns any more.
-    pub fn sweep(&self) -> Sweep {
+    fn sweep(&self) -> Sweep {
         Sweep { engine: Arc::clone(&self.engine), folders: pair_folders(&self.folder), instance: self.instance.clone() }
     }
 
-    fn outside(&self, wake: UnboundedSender<Key>) -> Outside {
-        let (engine, backoff) = (&self.engine, self.pace.backoff);
+    fn watchdog(&self, backoff: Backoff) -> Option<Watchdog<'_>> {
+        self.watchdog.as_ref().map(|command| Watchdog::start(&self.program, command, backoff))
+    }
+
+    fn outside(&self, backoff: Backoff, wake: UnboundedSender<Key>) -> Outside {
+        let engine = &self.engine;
         let recipes = TunnelImages::new(&self.program);
         Outside {
             engine: Arc::clone(engine),
@@ -184,15 +249,17 @@ fn pair_folders(folder: &Path) -> PathBuf {
     folder.join("tunnels")
 }
 
-fn network(object: &DynamicObject) -> Option<Interest> {
-    Some(Interest::ContainerNetwork(object.name_any()))
+fn interest_in(
+    interest: fn(&ObjectMeta) -> Option<Interest>,
+) -> impl FnMut(ObjectMeta) -> future::Ready<Option<Interest>> {
+    move |meta| future::ready(interest(&meta))
 }
 
-fn service(object: &DynamicObject) -> Option<Interest> {
-    Some(Interest::Service(object.namespace()?, object.name_any()))
+fn service(meta: &ObjectMeta) -> Option<Interest> {
+    Some(Interest::Service(meta.namespace.clone()?, meta.name.clone()?))
 }
 
-fn service_of_slice(object: &DynamicObject) -> Option<Interest> {
-    let service = object.labels().get("kubernetes.io/service-name")?;
-    Some(Interest::Service(object.namespace()?, service.clone()))
+fn service_of_slice(meta: &ObjectMeta) -> Option<Interest> {
+    let service = meta.labels.as_ref()?.get("kubernetes.io/service-name")?;
+    Some(Interest::Service(meta.namespace.clone()?, service.clone()))
 }

@@ -1,36 +1,95 @@
 //! The keys of objects that changed.
+//!
+//! Watches ask for metadata alone: a key is all that is made of an object, whatever its size, and nothing is kept of it but eight bytes
+//! to count it by.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt, future, stream};
-use kube::api::DynamicObject;
+use kube::Api;
+use kube::api::{DynamicObject, ObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, ResourceExt};
 use tracing::{debug, warn};
 use underpass_engines::Change;
 
 use crate::answer::Answer;
+use crate::health::Health;
 use crate::interests::{Interest, Interests};
+use crate::metrics::Metrics;
 use crate::reconcile::Key;
 
-/// Every object once at the start, then every object that changes.
-pub(crate) fn changes(kind: &'static str, api: Api<DynamicObject>) -> impl Stream<Item = Key> + Send {
-    objects(kind, api).map(|object| key(&object))
+/// One watch of one kind, and who is told how far it has come.
+pub(crate) struct Watch {
+    pub(crate) kind: &'static str,
+    pub(crate) objects: Api<PartialObjectMeta<DynamicObject>>,
+    pub(crate) health: Health,
+    pub(crate) metrics: Metrics,
 }
 
-/// A broken watch is taken up again with a back-off, forever.
-fn objects(kind: &'static str, api: Api<DynamicObject>) -> impl Stream<Item = DynamicObject> + Send {
-    watcher(api, watcher::Config::default()).default_backoff().filter_map(move |event| {
-        future::ready(match event {
-            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => Some(object),
-            Ok(Event::Init | Event::InitDone) => None,
-            Err(error) => {
-                tell(kind, error);
-                None
-            }
+impl Watch {
+    /// Every object once at the start, then every object that changes. A broken watch is taken up again with a back-off, forever.
+    pub(crate) fn changes(self) -> impl Stream<Item = ObjectMeta> + Send {
+        let Self { kind, objects, health, metrics } = self;
+        let mut present = Present::default();
+        watcher(objects, watcher::Config::default()).default_backoff().filter_map(move |event| {
+            future::ready(match event {
+                Ok(event) => {
+                    if matches!(event, Event::InitDone) {
+                        health.saw_all(kind);
+                    }
+                    if let Some(count) = present.count(&event) {
+                        metrics.sees(kind, count);
+                    }
+                    metadata(event)
+                }
+                Err(error) => {
+                    tell(kind, error);
+                    None
+                }
+            })
         })
-    })
+    }
+}
+
+fn metadata(event: Event<PartialObjectMeta<DynamicObject>>) -> Option<ObjectMeta> {
+    match event {
+        Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => Some(object.metadata),
+        Event::Init | Event::InitDone => None,
+    }
+}
+
+/// The objects that there are, each as a number that stands for its name: two of a million share one by a chance of one in 10^7.
+#[derive(Default)]
+struct Present {
+    now: HashSet<u64>,
+    /// Of a list that has begun and not ended.
+    listed: HashSet<u64>,
+    hash: RandomState,
+}
+
+impl Present {
+    /// How many there are, when that is known.
+    fn count(&mut self, event: &Event<PartialObjectMeta<DynamicObject>>) -> Option<usize> {
+        let number = |hash: &RandomState, meta: &ObjectMeta| hash.hash_one((&meta.namespace, &meta.name));
+        match event {
+            Event::Init => self.listed = HashSet::new(),
+            Event::InitApply(object) => {
+                self.listed.insert(number(&self.hash, &object.metadata));
+            }
+            Event::InitDone => self.now = std::mem::take(&mut self.listed),
+            Event::Apply(object) => {
+                self.now.insert(number(&self.hash, &object.metadata));
+            }
+            Event::Delete(object) => {
+                self.now.remove(&number(&self.hash, &object.metadata));
+            }
+        }
+        (!matches!(event, Event::Init | Event::InitApply(_))).then_some(self.now.len())
+    }
 }
 
 /// A server that does not answer breaks all watches at once, and whoever keeps the lease tells it.
@@ -49,18 +108,12 @@ fn tell(kind: &str, error: watcher::Error) {
     }
 }
 
-/// The keys of those who care, for every object of another kind that changes.
+/// The keys of those who care, for everything that changes elsewhere.
 pub(crate) fn concerning(
-    kind: &'static str,
-    api: Api<DynamicObject>,
+    changes: impl Stream<Item = Interest> + Send,
     interests: Arc<Interests>,
-    interest: impl Fn(&DynamicObject) -> Option<Interest> + Send,
 ) -> impl Stream<Item = Key> + Send {
-    let interested = move |object: DynamicObject| {
-        let wanted = interest(&object).map(|interest| interests.who_wants(&interest));
-        stream::iter(wanted.unwrap_or_default())
-    };
-    objects(kind, api).flat_map(interested)
+    changes.flat_map(move |interest| stream::iter(interests.who_wants(&interest)))
 }
 
 /// The keys of those who care, for everything that changes in the engine.
@@ -77,6 +130,35 @@ pub(crate) fn engine_changes(
     })
 }
 
-fn key(object: &DynamicObject) -> Key {
-    Key { namespace: object.namespace(), name: object.name_any() }
+pub(crate) fn key(meta: ObjectMeta) -> Key {
+    Key { namespace: meta.namespace, name: meta.name.unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str) -> PartialObjectMeta<DynamicObject> {
+        serde_json::from_value(serde_json::json!({ "metadata": { "name": name } })).unwrap()
+    }
+
+    #[test]
+    fn objects_are_counted_once_and_a_new_list_replaces_the_old() {
+        let mut present = Present::default();
+        let events = [
+            (Event::Init, None),
+            (Event::InitApply(object("a")), None),
+            (Event::InitApply(object("b")), None),
+            (Event::InitDone, Some(2)),
+            (Event::Apply(object("b")), Some(2)),
+            (Event::Apply(object("c")), Some(3)),
+            (Event::Delete(object("a")), Some(2)),
+            (Event::Init, None),
+            (Event::InitApply(object("c")), None),
+            (Event::InitDone, Some(1)),
+        ];
+        for (event, count) in events {
+            assert_eq!(present.count(&event), count, "{event:?}");
+        }
+    }
 }

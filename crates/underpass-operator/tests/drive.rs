@@ -83,7 +83,7 @@ fn start(
     let probe = Arc::new(Probe { behaviour, ..Probe::default() });
     let diary = Diary::default();
     let engine = Arc::new(MemoryEngine::new(diary.clone()));
-    let applier = Arc::new(Applier::new(FakeApi::new(diary).client(), outside(engine), Metrics::default()));
+    let applier = Arc::new(Applier::new(FakeApi::new(diary).client(), Some(outside(engine)), Metrics::default()));
     let stop = CancellationToken::new();
     let triggers = stream::iter(keys).chain(stream::pending());
     let running = tokio::spawn(drive(Arc::clone(&probe), triggers, applier, pace, stop.clone()));

@@ -11,6 +11,7 @@ use support::{LeaseApi, seat, until};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use underpass_operator::Health;
 use underpass_operator::leadership::{TERM, lead};
 
 /// Who works, and who ever did.
@@ -61,7 +62,7 @@ fn start(
                 name
             }
         };
-        lead(&client, seat(name), &stop, work).await
+        lead(&client, seat(name), &Health::default(), &stop, work).await
     })
 }
 

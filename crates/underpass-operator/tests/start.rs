@@ -4,24 +4,18 @@
 
 mod support;
 
-use std::sync::Arc;
-
-use support::{Diary, FakeApi, MemoryEngine, pace, seat};
+use support::{Diary, FakeApi, pace, seat};
 use tokio_util::sync::CancellationToken;
-use underpass_operator::{Metrics, RunError, Settings, Unreachable, run};
+use underpass_operator::{Health, Metrics, RunError, Settings, Unreachable, run};
 
 #[tokio::test]
 async fn missing_definitions_are_named_with_the_way_to_get_them() {
     let diary = Diary::default();
-    let engine = Arc::new(MemoryEngine::new(diary.clone()));
     let settings = Settings {
-        engine,
-        folder: "/nowhere".into(),
-        instance: "test".into(),
-        program: "/nowhere/underpass".into(),
-        watchdog: None,
+        machine: None,
         pace: pace(),
         metrics: Metrics::default(),
+        health: Health::default(),
         seat: seat("only"),
     };
     let error = run(FakeApi::new(diary).client(), settings, CancellationToken::new()).await.unwrap_err();

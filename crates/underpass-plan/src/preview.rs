@@ -34,7 +34,7 @@ pub fn preview(object: &Value, now: Timestamp) -> Result<Plan, PreviewError> {
         return Ok(tunnel_proxy::plan(&on_a_running_network(object, now)));
     }
     let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
-    Ok(unbuilt::plan(&unbuilt::Observed { object, now }))
+    Ok(unbuilt::plan(&unbuilt::Observed { object, lacking: unbuilt::Lacking::default(), now }))
 }
 
 /// The first step that is the object's own: its network is there, and so is the image.

@@ -1,4 +1,5 @@
-//! Kinds that this version stores and checks, but whose crossing it does not build yet.
+//! Kinds that are stored and checked, but whose crossing is not built: because this version cannot, or because it takes a machine with a
+//! container engine and the controllers run without one.
 //!
 //! They share one plan, which says exactly that. It touches nothing but the `Ready` condition and takes no finalizer, so that the
 //! objects can be deleted freely and a later version finds them as their author left them.
@@ -7,16 +8,27 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use underpass_resources::conditions::READY;
+use underpass_resources::conditions::{self, READY};
 
 use crate::plan::{Plan, Subject};
 use crate::ready::Ready;
 
-pub const REASON: &str = "NotInThisVersion";
+/// What it would take to build an object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Lacking {
+    /// A version that can.
+    #[default]
+    Controller,
+    /// Controllers on a machine that has one. They may run beside those that ask here, and know better.
+    ContainerEngine,
+}
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Observed {
     pub object: Object,
+    #[serde(default)]
+    pub lacking: Lacking,
     pub now: Timestamp,
 }
 
@@ -43,29 +55,70 @@ pub fn plan(observed: &Observed) -> Plan {
     let object = &observed.object;
     let subject = Subject::new(&object.api_version, &object.kind, &object.metadata);
     if object.metadata.deletion_timestamp.is_some() {
-        return Plan::nothing(subject, "it is being deleted, and nothing was ever made for it");
+        return Plan::nothing(subject, leaving(observed.lacking));
     }
     let generation = object.metadata.generation;
     let mut conditions = object.status.conditions.clone();
     conditions.retain(|condition| condition.type_ == READY);
     let stored = conditions.clone();
-    let event = Ready::no(REASON, message(&object.kind)).record(&mut conditions, generation, observed.now);
+    if observed.lacking == Lacking::ContainerEngine && is_looked_after(&stored, generation) {
+        return Plan::nothing(subject, "controllers on a machine with a container engine look after it");
+    }
+    let event =
+        Ready::no(reason(observed.lacking), message(observed)).record(&mut conditions, generation, observed.now);
     if conditions == stored && object.status.observed_generation == generation {
-        return Plan::nothing(subject, "its status already says that this version does not build it");
+        return Plan::nothing(subject, "its status already says why it is not built");
     }
     Plan {
         status: Some(json!({ "observedGeneration": generation, "conditions": conditions })),
         events: event.into_iter().collect(),
-        ..Plan::nothing(subject, format!("this version has no controller that builds {}", with_article(&object.kind)))
+        ..Plan::nothing(subject, because(observed))
     }
 }
 
-fn message(kind: &str) -> String {
-    format!(
-        "this version of underpass stores and checks {} but does not build its crossing yet; \
-         nothing was done for this object, and a version that can will find it here",
-        with_article(kind)
-    )
+fn leaving(lacking: Lacking) -> &'static str {
+    match lacking {
+        Lacking::Controller => "it is being deleted, and nothing was ever made for it",
+        Lacking::ContainerEngine => {
+            "it is being deleted; what was made for it is removed by the controllers that made it"
+        }
+    }
+}
+
+/// Whether others have said something about the object as it is now.
+fn is_looked_after(stored: &[Condition], generation: Option<i64>) -> bool {
+    conditions::find(stored, READY).is_some_and(|condition| {
+        condition.reason != reason(Lacking::ContainerEngine) && condition.observed_generation == generation
+    })
+}
+
+fn reason(lacking: Lacking) -> &'static str {
+    match lacking {
+        Lacking::Controller => "NotInThisVersion",
+        Lacking::ContainerEngine => "NeedsContainerEngine",
+    }
+}
+
+fn because(observed: &Observed) -> String {
+    let kind = with_article(&observed.object.kind);
+    match observed.lacking {
+        Lacking::Controller => format!("this version has no controller that builds {kind}"),
+        Lacking::ContainerEngine => format!("{kind} is built on a machine with a container engine, and this is none"),
+    }
+}
+
+fn message(observed: &Observed) -> String {
+    let kind = with_article(&observed.object.kind);
+    match observed.lacking {
+        Lacking::Controller => format!(
+            "this version of underpass stores and checks {kind} but does not build its crossing yet; \
+             nothing was done for this object, and a version that can will find it here"
+        ),
+        Lacking::ContainerEngine => format!(
+            "the operator on this cluster has no container engine, which {kind} needs: nothing was done for this object; \
+             `underpass controllers` on a machine that has Podman or Docker, with a kubeconfig of this cluster, builds it there"
+        ),
+    }
 }
 
 fn with_article(kind: &str) -> String {
@@ -81,7 +134,7 @@ mod tests {
     fn kinds_are_spoken_of_as_people_do() {
         for (kind, said) in [("Infra", "an Infra"), ("EgressGateway", "an EgressGateway"), ("DNSServer", "a DNSServer")]
         {
-            assert!(message(kind).contains(&format!("checks {said} but")), "{}", message(kind));
+            assert_eq!(with_article(kind), said);
         }
     }
 }

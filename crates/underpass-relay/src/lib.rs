@@ -21,6 +21,7 @@ mod listen;
 mod live;
 mod outbox;
 mod pipes;
+pub mod port;
 mod proxy_header;
 mod rate;
 mod record;
@@ -32,7 +33,7 @@ mod token;
 mod wheel;
 mod worker;
 
-pub use admin::{Admin, AdminError, AdminState, RefusedSource};
+pub use admin::{Admin, AdminState, RefusedSource};
 pub use health::HealthChecks;
 pub use listen::BindError;
 pub use live::{Endpoint, Live, LiveListener, LiveRoute};

@@ -39,9 +39,9 @@ pub(crate) struct Logging {
     /// "info,audit=debug" (with a line for every write to the API server) [default: info; for a proxy: its spec.logLevel]
     #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", value_parser = log_filter)]
     pub(crate) log_level: Option<String>,
-    /// How a log line looks
-    #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
-    pub(crate) log_format: LogFormat,
+    /// How a log line looks [default: human; for the operator: json]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Run the controllers alone, against the API server of a kubeconfig, until Ctrl-C; the objects stay
     #[command(after_help = CONTROLLERS_EXAMPLES)]
     Controllers(Controllers),
+    /// Run the controllers on a cluster, until SIGTERM; of several replicas one works
+    #[command(after_help = OPERATOR_EXAMPLES)]
+    Operator(Operator),
     /// Delete all objects of a running instance in order, and end it
     #[command(after_help = DOWN_EXAMPLES)]
     Down(Down),
@@ -81,6 +84,9 @@ pub(crate) enum Command {
     /// Show every object of ours, and whether it works
     #[command(after_help = STATUS_EXAMPLES)]
     Status(Status),
+    /// Write this program as a container image, for a cluster or an engine
+    #[command(after_help = IMAGE_EXAMPLES)]
+    Image(Image),
     /// Print the CustomResourceDefinitions of our kinds
     #[command(after_help = "Example:\n  underpass crds | kubectl apply --server-side -f -")]
     Crds(Crds),
@@ -129,6 +135,26 @@ Of several on one API server one works and the others wait; when it ends, anothe
 20 seconds. An API server that starts again elsewhere is followed: the kubeconfig is read again when it does not answer.
 
 Exit codes: 0 ended by a signal; 1 failed; 130 ended by a second signal, in the middle of its work.";
+
+const OPERATOR_EXAMPLES: &str = "\
+Examples:
+  underpass operator                                 in a pod: as its service account
+  underpass operator --kubeconfig ./kubeconfig       from elsewhere
+  curl http://127.0.0.1:8080/readyz                  what it does, or what it still waits for
+
+Replicas share the Lease underpass-operator in their own namespace ($POD_NAMESPACE, else the service account's, else underpass-system): \
+one works, the others wait and are ready. When it ends, the next one works within two seconds; when it is killed, within 20. \
+$POD_NAME, else the name of the host, is what `kubectl get lease` shows.
+
+  /healthz   200 while it lives; a process that hangs answers 500
+  /readyz    200 when it works and has seen every object, or waits for the one that does; else 503 and why
+  /metrics   for Prometheus: underpass_leader, underpass_reconciles_total by kind and result, underpass_objects by kind, ...
+
+It drives no container engine. ContainerNetworks and tunnel proxies say so in their condition Ready, and are left to `underpass controllers` \
+on a machine that has one. Objects of kinds that this version does not build yet say that; nothing else is touched. It waits for \
+definitions and rights that are not there yet.
+
+Exit codes: 0 ended by a signal, and the lease is given back; 1 failed; 130 ended by a second signal, in the middle of its work.";
 
 const DOWN_EXAMPLES: &str = "\
 Examples:
@@ -215,6 +241,17 @@ Examples:
 
 Exit codes: 0 shown, whatever the objects' state; 1 the API server cannot be asked.";
 
+const IMAGE_EXAMPLES: &str = "\
+Examples:
+  underpass image -o underpass-image.tar
+  ctr -n k8s.io images import underpass-image.tar    onto a node of a cluster
+  podman load -i underpass-image.tar                 or docker load
+
+The image has this program in it and nothing else, runs as user 65532, and is an OCI layout that Docker reads too. The same program gives \
+the same bytes and the same digest. Nothing is pulled or built.
+
+Exit codes: 0 written; 1 failed.";
+
 /// Where an API server keeps things and listens.
 #[derive(Debug, Group)]
 pub(crate) struct ServerFlags {
@@ -261,6 +298,13 @@ pub(crate) enum ContainerRuntime {
     Podman,
 }
 
+impl Command {
+    /// How a log line looks when nobody says: a cluster's logs are read by programs first.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        if matches!(self, Self::Operator(_)) { LogFormat::Json } else { LogFormat::Human }
+    }
+}
+
 #[derive(Debug, Group)]
 pub(crate) struct Up {
     #[command(flatten)]
@@ -288,6 +332,17 @@ pub(crate) struct Controllers {
     /// ~/.local/state/underpass/controllers]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Operator {
+    /// The kubeconfig of the cluster [default: $KUBECONFIG, else the pod's service account]
+    // Not clap's `env`: a variable that is set to nothing counts as not set, as it does for kubectl.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Where /healthz, /readyz and /metrics are served; port 0 lets the system choose, and the log says which
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
+    pub(crate) listen: SocketAddr,
 }
 
 #[derive(Debug, Group)]
@@ -442,6 +497,16 @@ pub(crate) struct Status {
     /// The data directory of the `underpass up` to ask, in place of a kubeconfig
     #[arg(long, value_name = "FOLDER", conflicts_with = "kubeconfig")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Image {
+    /// Where the archive goes
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// What the image is called [default: underpass:VERSION]
+    #[arg(long, value_name = "NAME:TAG")]
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, Group)]

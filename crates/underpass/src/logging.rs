@@ -14,7 +14,7 @@ use crate::output;
 /// Set when nobody has said on the command line how much to log.
 static CHANGEABLE: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
-pub(crate) fn start(logging: &Logging) {
+pub(crate) fn start(logging: &Logging, usual: LogFormat) {
     let filter = logging.log_level.as_ref().map_or_else(|| usual_filter(LogLevel::default()), EnvFilter::new);
     let (filter, handle) = reload::Layer::new(filter);
     if logging.log_level.is_none() {
@@ -23,7 +23,7 @@ pub(crate) fn start(logging: &Logging) {
     }
     // A log that cannot be written (the terminal is gone) would be told to the same place, and that must not end the work.
     let lines = fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
-    let lines = match logging.log_format {
+    let lines = match logging.log_format.unwrap_or(usual) {
         LogFormat::Json => lines.json().boxed(),
         LogFormat::Human => {
             lines.with_ansi(output::colours(std::io::stderr().is_terminal())).with_target(false).boxed()

@@ -12,6 +12,7 @@ mod leftovers;
 mod logging;
 mod manifests;
 mod output;
+mod own_pages;
 mod proxy;
 mod server;
 mod settings;
@@ -26,6 +27,6 @@ use clap::Parser;
 fn main() -> ExitCode {
     descriptors::keep_from_children();
     let args = args::Args::parse();
-    logging::start(&args.logging);
+    logging::start(&args.logging, args.command.log_format());
     exit::code(commands::run(args.command))
 }

@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::archive::hex;
+use crate::image_archive::hex;
 
 /// How often a lock that somebody else has is tried again: a load takes a second.
 const TRY_AGAIN: Duration = Duration::from_millis(20);

@@ -6,7 +6,6 @@
 //! At most one process on this host makes an image in one engine at a time, and the others use what it made ([`lock`]). An image that
 //! no container and no process uses any more is collected by whoever makes another.
 
-mod archive;
 mod lock;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +18,10 @@ use tracing::{info, warn};
 
 use crate::container::Image;
 use crate::engine::{BuildRequest, ContainerEngine, EngineError};
+use crate::image_archive::{self, About, FileState, Layer, TAG_LENGTH, hex};
 use crate::labels::{IMAGE, labels};
-use archive::{Layer, hex};
 use lock::{Exclusive, InUse, Locks};
 
-pub use archive::{Archive, scratch_image};
 pub use lock::remove_stale_locks;
 
 const REPOSITORY: &str = "localhost/underpass-tunnel";
@@ -31,14 +29,12 @@ const REPOSITORY: &str = "localhost/underpass-tunnel";
 const CONTENT: &str = "tunnel-client";
 /// Where the program is in the image.
 const PROGRAM: &str = "underpass";
-/// Half of SHA-256 is far more than chance can hit, and can still be read.
-const TAG_LENGTH: usize = 24;
 
 /// One per process: remembers what was computed, and holds the images that the process uses until it ends.
 pub struct TunnelImages {
     program: PathBuf,
     /// By what tells one state of a file from another.
-    digests: Mutex<BTreeMap<archive::FileState, String>>,
+    digests: Mutex<BTreeMap<FileState, String>>,
     /// Bases that were asked for in this process already: a registry is asked once, not once per object.
     pulled: Mutex<BTreeSet<(String, String)>>,
     in_use: Mutex<BTreeMap<(String, String), InUse>>,
@@ -174,8 +170,11 @@ impl Recipe {
     fn archive(&self) -> std::io::Result<Bytes> {
         let reference = self.reference();
         match &self.base {
-            None => archive::image(&reference, &self.layer, &[&format!("/{PROGRAM}")], &content_labels()),
-            Some(base) => archive::context(
+            None => {
+                let about = About { reference: &reference, user: None, labels: &content_labels() };
+                image_archive::image(about, &self.layer).map(|archive| archive.bytes)
+            }
+            Some(base) => image_archive::context(
                 &format!("FROM {base}\nCOPY {PROGRAM} /{PROGRAM}\nENTRYPOINT [\"/{PROGRAM}\"]\n"),
                 &self.layer,
             ),

@@ -1,9 +1,9 @@
-//! An object of a kind that this version does not build: itself is all there is to look at.
+//! An object that these controllers do not build: itself is all there is to look at.
 
 use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use underpass_plan::unbuilt::{self, Observed};
+use underpass_plan::unbuilt::{self, Lacking, Observed};
 use underpass_plan::{Failure, Plan};
 use underpass_resources::Kind;
 
@@ -13,11 +13,12 @@ use crate::reconcile::{Key, ObserveError, Reconcile};
 pub struct Unbuilt {
     client: Client,
     kind: &'static Kind,
+    lacking: Lacking,
 }
 
 impl Unbuilt {
-    pub fn new(client: Client, kind: &'static Kind) -> Self {
-        Self { client, kind }
+    pub fn new(client: Client, kind: &'static Kind, lacking: Lacking) -> Self {
+        Self { client, kind, lacking }
     }
 }
 
@@ -27,6 +28,10 @@ impl Reconcile for Unbuilt {
 
     fn kind(&self) -> &'static str {
         self.kind.kind
+    }
+
+    fn stands_alone(&self) -> bool {
+        true
     }
 
     async fn observe(&self, key: &Key, _failure: Option<&Failure>) -> Result<Option<Observed>, ObserveError> {
@@ -39,7 +44,7 @@ impl Reconcile for Unbuilt {
         let object = serde_json::to_value(object)
             .and_then(serde_json::from_value)
             .map_err(|source| ObserveError::Shape { kind, key: key.clone(), source })?;
-        Ok(Some(Observed { object, now: Timestamp::now() }))
+        Ok(Some(Observed { object, lacking: self.lacking, now: Timestamp::now() }))
     }
 
     fn plan(observed: &Observed) -> Plan {

@@ -11,19 +11,13 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::AdminState;
+use crate::port::{Page, TEXT};
 
-pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Envoy's word for: not yet.
 const NOT_LISTENING: &str = "INITIALIZING";
-
-pub(super) struct Page {
-    pub(super) status: StatusCode,
-    pub(super) kind: &'static str,
-    pub(super) text: String,
-}
 
 const PAGES: [(&str, &str); 7] = [
     ("/clusters", "routes and their endpoints, with what is known of them; ?format=json"),
@@ -40,30 +34,26 @@ pub(super) fn page(path: &str, query: &str, state: &AdminState) -> Option<Page> 
     let asked = |format: &str| query.split('&').any(|pair| pair.strip_prefix("format=") == Some(format));
     let live = state.relay.live();
     Some(match path {
-        "/" => ok(TEXT, index()),
+        "/" => Page::ok(TEXT, index()),
         "/ready" => ready(state),
-        "/stats" if asked("prometheus") => ok(PROMETHEUS, stats::prometheus(state, &live)),
-        "/stats/prometheus" => ok(PROMETHEUS, stats::prometheus(state, &live)),
-        "/stats" => ok(TEXT, stats::text(state, &live)),
-        "/clusters" if asked("json") => ok(JSON, clusters::json(&live, state.relay.now_ms())),
-        "/clusters" => ok(TEXT, clusters::text(&live, state.relay.now_ms())),
+        "/stats" if asked("prometheus") => Page::ok(PROMETHEUS, stats::prometheus(state, &live)),
+        "/stats/prometheus" => Page::ok(PROMETHEUS, stats::prometheus(state, &live)),
+        "/stats" => Page::ok(TEXT, stats::text(state, &live)),
+        "/clusters" if asked("json") => Page::ok(JSON, clusters::json(&live, state.relay.now_ms())),
+        "/clusters" => Page::ok(TEXT, clusters::text(&live, state.relay.now_ms())),
         "/listeners" if asked("json") => {
             let listeners =
                 live.listeners.iter().map(|listener| json!({ "name": listener.name, "address": listener.address }));
-            ok(JSON, pretty(&json!({ "listeners": listeners.collect::<Vec<_>>() })))
+            Page::ok(JSON, pretty(&json!({ "listeners": listeners.collect::<Vec<_>>() })))
         }
-        "/listeners" => ok(
+        "/listeners" => Page::ok(
             TEXT,
             live.listeners.iter().map(|listener| format!("{}::{}\n", listener.name, listener.address)).collect(),
         ),
-        "/server_info" => ok(JSON, server_info(state)),
-        "/config_dump" => ok(JSON, config_dump::text(state, &live)),
+        "/server_info" => Page::ok(JSON, server_info(state)),
+        "/config_dump" => Page::ok(JSON, config_dump::text(state, &live)),
         _ => return None,
     })
-}
-
-fn ok(kind: &'static str, text: String) -> Page {
-    Page { status: StatusCode::OK, kind, text }
 }
 
 fn index() -> String {
@@ -78,7 +68,7 @@ fn index() -> String {
 fn ready(state: &AdminState) -> Page {
     let phase = phase(state);
     let status = if phase == "LIVE" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Page { status, kind: TEXT, text: format!("{phase}{}\n", why(phase)) }
+    Page::text(status, format!("{phase}{}\n", why(phase)))
 }
 
 fn why(phase: &str) -> &'static str {

@@ -256,5 +256,5 @@ fn a_port_that_is_taken_is_said_to_be() {
     let address = taken.local_addr().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let error = runtime.block_on(Admin::bind(address)).err().unwrap();
-    assert_eq!(error.to_string(), format!("the admin port {address} cannot be opened"));
+    assert_eq!(error.to_string(), format!("the port {address} cannot be opened"));
 }

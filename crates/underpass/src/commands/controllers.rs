@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use underpass_operator::leadership::{self, Seat};
-use underpass_operator::{Metrics, Pace, Settings};
+use underpass_operator::{Health, Machine, Metrics, Pace, Settings};
 
 use crate::args::Controllers;
 use crate::exit::Ended;
@@ -26,16 +26,23 @@ pub(crate) async fn run(args: Controllers) -> anyhow::Result<Ended> {
     let identity = underpass_operator::identity(&client).await.with_context(unusable)?;
     let workplace = Workplace { folder: folder.join(&identity), instance: identity, engine };
     let settings = settings(Metrics::default(), leadership::candidate(&host()), workplace)?;
-    let mut controllers = tokio::spawn(underpass_operator::run(client, settings, stop.clone()));
+    let controllers = underpass_operator::run(client, settings, stop.clone());
+    until_signalled(async { controllers.await.with_context(unusable) }, &stop, &mut signals).await
+}
+
+/// Runs controllers until the first signal, and lets them finish what they have begun until the second.
+pub(crate) async fn until_signalled(
+    controllers: impl Future<Output = anyhow::Result<()>>,
+    stop: &CancellationToken,
+    signals: &mut Signals,
+) -> anyhow::Result<Ended> {
+    let mut controllers = std::pin::pin!(controllers);
     tokio::select! {
         () = signals.next() => stop.cancel(),
-        ended = &mut controllers => {
-            ended?.with_context(unusable)?;
-            return Ok(Ended::Well);
-        }
+        ended = &mut controllers => return ended.map(|()| Ended::Well),
     }
     tokio::select! {
-        ended = controllers => Ok(ended?.map(|()| Ended::Well)?),
+        ended = controllers => ended.map(|()| Ended::Well),
         () = signals.next() => Ok(Ended::Forced),
     }
 }
@@ -44,20 +51,18 @@ pub(crate) async fn run(args: Controllers) -> anyhow::Result<Ended> {
 pub(crate) fn settings(metrics: Metrics, candidate: String, workplace: Workplace) -> anyhow::Result<Settings> {
     let seat =
         Seat { namespace: LEASE_NAMESPACE.to_owned(), name: LEASE.to_owned(), candidate, term: leadership::TERM };
-    Ok(Settings {
+    let machine = Machine {
         engine: workplace.engine()?,
         watchdog: Some(workplace.watchdog()),
         folder: workplace.folder,
         instance: workplace.instance,
         program: "/proc/self/exe".into(),
-        pace: Pace::default(),
-        metrics,
-        seat,
-    })
+    };
+    Ok(Settings { machine: Some(machine), pace: Pace::default(), metrics, health: Health::default(), seat })
 }
 
 /// The name of this machine, as its own tools say it.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
 }

@@ -6,7 +6,9 @@ pub(crate) mod controllers;
 mod crds;
 mod down;
 mod explain;
+mod image;
 mod monitor;
+mod operator;
 mod plan;
 mod proxy;
 mod status;
@@ -27,6 +29,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
         Command::Up(args) => on_runtime(up::run(ServerSettings::resolve(args.server)?, args.engine.kind(), args.files)),
         Command::Apiserver(args) => on_runtime(apiserver::run(ServerSettings::resolve(args.server)?)),
         Command::Controllers(args) => on_runtime(controllers::run(args)),
+        Command::Operator(args) => on_runtime(operator::run(args)),
         Command::Down(args) => on_runtime(down::run(args)),
         Command::Monitor(args) => on_runtime(monitor::run(args)),
         Command::Proxy(args) => proxy::run(args),
@@ -35,6 +38,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
         Command::Plan(args) => plan::run(&args.files, args.output),
         Command::Explain(Explain { what: ExplainWhat::Route(args) }) => explain::run(&args),
         Command::Status(args) => on_runtime(status::run(args)),
+        Command::Image(args) => image::run(&args),
         Command::Crds(args) => crds::run(args.output),
         Command::Completion { shell } => completion::run(shell),
         Command::Version { output } => version::run(output),

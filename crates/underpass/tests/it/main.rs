@@ -6,10 +6,12 @@
 //! - `damage`: a random walk of damaged bodies breaks nothing.
 //! - `failures`: what goes wrong around underpass is said in one sentence, and destroys nothing.
 //! - `hostile`: requests that mean harm, or amount to it, are refused or survived.
+//! - `image`: the program as an image, and the list of what is in it.
 //! - `kubectl`: every way in which people use kubectl, against the embedded API server.
 //! - `lists`: pages while others write, and selectors, against a model.
 //! - `manifests`: every good manifest is accepted, every bad one is refused where and because it says.
 //! - `odd_writes`: what they come to, as kube-apiserver answers them.
+//! - `operator`: replicas of the operator, on one API server.
 //! - `pair`: the two halves of a tunnel as processes, without the controllers that start them.
 //! - `project`: what the README, the Makefile and CI promise is one and the same, and true.
 //! - `proxy`: `underpass proxy` with a file, real clients and real backends; `explain route`.
@@ -25,10 +27,12 @@ mod crash;
 mod damage;
 mod failures;
 mod hostile;
+mod image;
 mod kubectl;
 mod lists;
 mod manifests;
 mod odd_writes;
+mod operator;
 mod pair;
 mod project;
 mod proxy;

@@ -59,7 +59,7 @@ fn an_admin_port_that_is_taken_is_named() {
     let launch = underpass_testbed::Launch::command(crate::BINARY, "proxy").file(&file);
     let ended = launch.arg("--admin").arg(&admin).run();
     assert_eq!(ended.code, Some(1), "{ended}");
-    assert_contains(&ended.stderr, &[&format!("the admin port {admin} cannot be opened"), "--admin"]);
+    assert_contains(&ended.stderr, &[&format!("the port {admin} cannot be opened"), "--admin"]);
 }
 
 #[test]

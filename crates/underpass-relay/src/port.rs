@@ -1,0 +1,183 @@
+//! A port that only tells: pages for people, probes and Prometheus, over plain HTTP.
+//!
+//! It cannot be used up by those who connect and stay: there are limits to how many, how long, and how much they may say.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+use underpass_tables::Transport;
+
+use crate::relay::Socket;
+
+/// Nobody reads more than a few pages at a time. Whoever comes when so many are there takes the place of the one that was silent longest.
+const CONNECTIONS: usize = 64;
+/// A browser's request with all its headers has room in it.
+const HEADER_BYTES: usize = 16 * 1024;
+/// For a request to arrive; an idle connection is closed after it too.
+const HEADER_TIME: Duration = Duration::from_secs(5);
+/// For one connection in all: a reader that stops reading does not stay for ever.
+const CONNECTION_TIME: Duration = Duration::from_secs(300);
+
+/// The type of plain text.
+pub const TEXT: &str = "text/plain; charset=utf-8";
+
+/// The port, taken but not yet answering.
+pub struct Port {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// What is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub status: StatusCode,
+    /// The content type.
+    pub kind: &'static str,
+    pub text: String,
+}
+
+/// Why a port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the port {address} cannot be opened")]
+pub struct PortError {
+    address: SocketAddr,
+    #[source]
+    source: std::io::Error,
+}
+
+impl Page {
+    pub fn ok(kind: &'static str, text: String) -> Self {
+        Self { status: StatusCode::OK, kind, text }
+    }
+
+    pub fn text(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, kind: TEXT, text: text.into() }
+    }
+}
+
+impl Port {
+    pub async fn bind(address: SocketAddr) -> Result<Self, PortError> {
+        let explained = |source| PortError { address, source };
+        let listener = TcpListener::bind(address).await.map_err(explained)?;
+        let address = listener.local_addr().map_err(explained)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Goes on where a predecessor stood.
+    pub(crate) fn adopt(socket: &Socket) -> Result<Self, PortError> {
+        let explained = |source| PortError { address: socket.address, source };
+        let own = socket.fd.try_clone().map_err(explained)?;
+        let listener = TcpListener::from_std(own.into()).map_err(explained)?;
+        Ok(Self { listener, address: socket.address })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The socket itself, for a successor.
+    pub(crate) fn socket(&self) -> Result<Socket, PortError> {
+        let fd = self.listener.as_fd().try_clone_to_owned();
+        let fd = Arc::new(fd.map_err(|source| PortError { address: self.address, source })?);
+        Ok(Socket { transport: Transport::Stream, address: self.address, fd })
+    }
+
+    /// Answers until it is dropped. `page` is only asked for what may be read; `None`: there is no such page.
+    pub async fn serve(self, page: impl Fn(&Request<Incoming>) -> Option<Page> + Send + Sync + 'static) {
+        let (page, mut visitors) = (Arc::new(page), Vec::new());
+        loop {
+            match self.listener.accept().await {
+                Ok((client, _)) => {
+                    make_room(&mut visitors);
+                    visitors.push(Visitor::welcome(client, Arc::clone(&page)));
+                }
+                // Out of descriptors, or the client is gone already: others may have more luck in a moment.
+                Err(error) => {
+                    tracing::debug!(%error, "a port that only tells could not accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+/// Somebody who is connected.
+struct Visitor {
+    task: AbortHandle,
+    /// When it came or last asked.
+    heard: Arc<Mutex<Instant>>,
+}
+
+impl Visitor {
+    fn welcome<P>(client: TcpStream, page: Arc<P>) -> Self
+    where
+        P: Fn(&Request<Incoming>) -> Option<Page> + Send + Sync + 'static,
+    {
+        let heard = Arc::new(Mutex::new(Instant::now()));
+        let task = tokio::spawn(talk(client, page, heard.clone())).abort_handle();
+        Self { task, heard }
+    }
+}
+
+fn make_room(visitors: &mut Vec<Visitor>) {
+    visitors.retain(|visitor| !visitor.task.is_finished());
+    if visitors.len() < CONNECTIONS {
+        return;
+    }
+    let silent = visitors.iter().enumerate().min_by_key(|(_, visitor)| *visitor.heard.lock()).map(|(index, _)| index);
+    if let Some(index) = silent {
+        visitors.swap_remove(index).task.abort();
+    }
+}
+
+async fn talk<P>(client: TcpStream, page: Arc<P>, heard: Arc<Mutex<Instant>>)
+where
+    P: Fn(&Request<Incoming>) -> Option<Page> + Send + Sync + 'static,
+{
+    let service = service_fn(move |request| {
+        *heard.lock() = Instant::now();
+        let page = Arc::clone(&page);
+        async move { Ok::<_, std::convert::Infallible>(answer(&request, &*page)) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .max_buf_size(HEADER_BYTES)
+        .serve_connection(TokioIo::new(client), service);
+    // How a connection of a reader ends is the reader's business.
+    let _ = tokio::time::timeout(CONNECTION_TIME, connection).await;
+}
+
+fn answer(request: &Request<Incoming>, page: impl Fn(&Request<Incoming>) -> Option<Page>) -> Response<Full<Bytes>> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let told = Page::text(StatusCode::METHOD_NOT_ALLOWED, "this port only tells; use GET\n");
+        let mut response = respond(told);
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let missing = || Page::text(StatusCode::NOT_FOUND, "there is no such page; / lists those that there are\n");
+    respond(page(request).unwrap_or_else(missing))
+}
+
+fn respond(page: Page) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(page.text));
+    *response.status_mut() = page.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
