@@ -40,7 +40,7 @@ pub use interests::{Interest, Interests};
 pub use metrics::Metrics;
 pub use observe::{ContainerNetworks, TunnelProxies, Unbuilt};
 pub use pairs::{PairError, Pairs, Process, start_of};
-pub use reach::{Unreachable, check, explain, identity, usable};
+pub use reach::{Unreachable, check, explain, identity, is_not_served, usable};
 pub use reconcile::{Key, ObserveError, Reconcile};
 pub use run::{Machine, RunError, Settings, run};
 pub use sweep::Sweep;

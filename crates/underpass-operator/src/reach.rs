@@ -66,7 +66,7 @@ pub async fn check(client: &Client) -> Result<(), Unreachable> {
     for kind in KINDS {
         match kinds::api(client, kind, None).list(&ListParams::default().limit(1)).await {
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_not_found() => {
+            Err(error) if is_not_served(&error) => {
                 missing.push(kind.crd_name());
             }
             Err(error) => return Err(explain(error, kind.plural)),
@@ -81,6 +81,12 @@ pub async fn identity(client: &Client) -> Result<String, Unreachable> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace = namespaces.get(NAMESPACE).await.map_err(|error| explain(error, "namespaces"))?;
     Ok(namespace.metadata.uid.unwrap_or_default())
+}
+
+/// Whether the server does not have the kind whose objects were asked for. Kubernetes says so in plain text when it has no kind of the
+/// group, which kube does not take for the answer "not found".
+pub fn is_not_served(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// What a failed request says about the server; `what` was asked for.

@@ -13,6 +13,7 @@ use underpass_resources::{KINDS, Kind};
 
 use crate::answer::Answer;
 use crate::kinds;
+use crate::reach::is_not_served;
 use crate::reconcile::Key;
 
 /// Whoever watches wonders after two seconds what it hangs on; said before, and then from time to time.
@@ -144,7 +145,7 @@ async fn list(client: &Client) -> Result<Objects, TeardownError> {
         match kinds::api(client, kind, None).list(&ListParams::default()).await {
             Ok(page) => objects.extend(page.items.into_iter().map(|object| (kind, object))),
             // The CRD is gone, and its objects with it.
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) if is_not_served(&error) => {}
             Err(error) => return Err(TeardownError::List(kind.plural, error.into())),
         }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::kubectl::Kubectl;
 use crate::process::{Ended, Process};
@@ -37,6 +37,16 @@ impl Lab {
 
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
+    }
+
+    /// The same cluster for somebody else: whoever the token belongs to.
+    pub fn kubeconfig_with_token(&self, token: &str) -> NamedTempFile {
+        let file = NamedTempFile::new().expect("a temporary file can be made");
+        std::fs::copy(self.kubeconfig(), file.path()).expect("the lab's kubeconfig can be copied");
+        let kubectl = Kubectl::new(file.path());
+        kubectl.ok(&format!("config set-credentials other --token {token}"));
+        kubectl.ok("config set-context --current --user other");
+        file
     }
 
     /// Works in the namespace `default` unless told otherwise.

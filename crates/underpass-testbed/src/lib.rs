@@ -6,6 +6,7 @@
 mod engines;
 pub mod fidelity;
 mod forwarder;
+mod guide;
 pub mod hello;
 pub mod interrupt;
 mod kubectl;
@@ -21,6 +22,7 @@ mod wait;
 
 pub use engines::{PrivateEngine, TestEngine, engines};
 pub use forwarder::Forwarder;
+pub use guide::follow_guide;
 pub use kubectl::Kubectl;
 pub use lab::{Lab, LabNamespace};
 pub use process::{Ended, Process};

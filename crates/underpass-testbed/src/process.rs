@@ -144,6 +144,13 @@ impl Ended {
         self.stdout
     }
 
+    /// Its stderr, when it succeeded: what it told on the way.
+    #[track_caller]
+    pub fn told(self) -> String {
+        assert!(self.code == Some(0), "{self}");
+        self.stderr
+    }
+
     /// Its stderr, when it failed by itself.
     #[track_caller]
     pub fn failed(self) -> String {

@@ -87,6 +87,12 @@ pub(crate) enum Command {
     /// Write this program as a container image, for a cluster or an engine
     #[command(after_help = IMAGE_EXAMPLES)]
     Image(Image),
+    /// Put the operator onto a cluster, or this version in place of another, and wait until it works
+    #[command(after_help = INSTALL_EXAMPLES)]
+    Install(Install),
+    /// Remove the operator from a cluster, with all objects of ours and what was built for them
+    #[command(after_help = UNINSTALL_EXAMPLES)]
+    Uninstall(Uninstall),
     /// Print the CustomResourceDefinitions of our kinds
     #[command(after_help = "Example:\n  underpass crds | kubectl apply --server-side -f -")]
     Crds(Crds),
@@ -252,6 +258,29 @@ the same bytes and the same digest. Nothing is pulled or built.
 
 Exit codes: 0 written; 1 failed.";
 
+const INSTALL_EXAMPLES: &str = "\
+Examples:
+  underpass install
+  underpass install --context staging --image registry.example/underpass:0.1.0
+  underpass install --dry-run -o yaml | kubectl diff -f -
+
+The cluster is asked first whether it would take everything; when it would not, nothing is changed. Objects of ours are kept, and so is
+what was built for them. What an older version had and this one has not is removed. --dry-run prints what would be applied and asks
+nobody, so that --platform and --api-server-port have their defaults (kubernetes, 6443) unless said.
+
+Exit codes: 0 the operator works; 1 it does not, and why is on stderr.";
+
+const UNINSTALL_EXAMPLES: &str = "\
+Examples:
+  underpass uninstall
+  underpass uninstall --keep-objects        the operator goes; objects, and what was built for them, stay
+  underpass uninstall --yes                 nobody is asked
+
+Objects go first, in dependency order, while the operator can still remove what it built for them; then the operator, the
+definitions and the namespace, which stays when others use it.
+
+Exit codes: 0 nothing is left; 1 something is, or the answer was not yes.";
+
 /// Where an API server keeps things and listens.
 #[derive(Debug, Group)]
 pub(crate) struct ServerFlags {
@@ -282,6 +311,71 @@ pub(crate) struct ClientFlags {
     // Not clap's `env`: a variable that is set to nothing counts as not set, as it does for kubectl.
     #[arg(long, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+/// Which cluster to work on.
+#[derive(Debug, Clone, Group)]
+pub(crate) struct ClusterFlags {
+    /// The kubeconfig of the cluster [default: $KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context in it [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Install {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterFlags,
+    /// The namespace of the operator; made when it is not there
+    #[arg(short, long, value_name = "NAME", default_value = underpass_deploy::NAMESPACE)]
+    pub(crate) namespace: String,
+    /// The image of the operator, as the cluster's nodes can pull it [default: underpass:VERSION]
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<String>,
+    /// How many pods: one works, the others wait to take over
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub(crate) replicas: u16,
+    /// What kind of cluster it is [default: asked of it]
+    #[arg(long, value_name = "PLATFORM")]
+    pub(crate) platform: Option<PlatformName>,
+    /// Where the API server listens behind its Service, for the NetworkPolicy [default: asked of the cluster]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) api_server_port: Option<u16>,
+    /// Take over fields that somebody else has changed
+    #[arg(long)]
+    pub(crate) force_conflicts: bool,
+    /// How many seconds the operator may take until it works
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    pub(crate) timeout: u64,
+    /// Print what would be applied, and ask nobody
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// What --dry-run prints
+    #[arg(short, long, value_name = "FORMAT", default_value = "yaml", requires = "dry_run")]
+    pub(crate) output: YamlOrJson,
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct Uninstall {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterFlags,
+    /// Keep our objects and their definitions, and what was built for them
+    #[arg(long)]
+    pub(crate) keep_objects: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// How many seconds objects may take to go, and how many the rest
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    pub(crate) timeout: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlatformName {
+    Kubernetes,
+    Openshift,
 }
 
 /// Which container engine to drive.

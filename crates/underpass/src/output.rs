@@ -25,6 +25,11 @@ pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string(value)?)
 }
 
+pub(crate) fn yaml_documents(values: &[impl Serialize]) -> anyhow::Result<String> {
+    let documents: anyhow::Result<Vec<String>> = values.iter().map(yaml).collect();
+    Ok(documents?.join("---\n"))
+}
+
 pub(crate) fn stdout_is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }

@@ -16,6 +16,11 @@ pub(crate) struct Server {
 
 /// The server that a kubeconfig names: one file, or several with colons between them, as KUBECONFIG may. Nothing is asked yet.
 pub(crate) async fn from_file(path: &Path) -> anyhow::Result<Server> {
+    from_file_in_context(path, None).await
+}
+
+/// The same, in another context than the kubeconfig's current one.
+pub(crate) async fn from_file_in_context(path: &Path, context: Option<String>) -> anyhow::Result<Server> {
     let files: Vec<PathBuf> = std::env::split_paths(path).filter(|file| file.exists()).collect();
     if files.is_empty() {
         bail!("there is no kubeconfig at {}: start `underpass up`, or name another with --kubeconfig", path.display());
@@ -28,16 +33,17 @@ pub(crate) async fn from_file(path: &Path) -> anyhow::Result<Server> {
             .map_err(|error| anyhow!("{}: {}", cannot_use(file), why(&error)))?;
         text.push_str(&std::fs::read_to_string(file).with_context(|| cannot_use(file))?);
     }
-    server(all, text).await.with_context(|| cannot_use(path))
+    server(all, text, context).await.with_context(|| cannot_use(path))
 }
 
 /// The server that the text of a kubeconfig names.
 pub(crate) async fn from_text(kubeconfig: &str) -> anyhow::Result<Client> {
-    Ok(server(Kubeconfig::from_yaml(kubeconfig)?, kubeconfig.to_owned()).await?.client)
+    Ok(server(Kubeconfig::from_yaml(kubeconfig)?, kubeconfig.to_owned(), None).await?.client)
 }
 
-async fn server(kubeconfig: Kubeconfig, text: String) -> anyhow::Result<Server> {
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+async fn server(kubeconfig: Kubeconfig, text: String, context: Option<String>) -> anyhow::Result<Server> {
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     Ok(Server { client: Client::try_from(config)?, url, text })
 }

@@ -84,6 +84,13 @@ fn kubeconfig_from(flags: ClientFlags, variable: impl Fn(&str) -> Option<PathBuf
     said.or_else(|| data_dir_from(variable).map(|folder| kubeconfig_in(&folder)))
 }
 
+/// Which kubeconfig names the cluster to install on: found as kubectl finds it. An embedded server's is none of these.
+pub(crate) fn cluster_kubeconfig(said: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
+    let found = said.or_else(|| variable("KUBECONFIG")).or_else(|| Some(variable("HOME")?.join(".kube/config")));
+    found.context("neither KUBECONFIG nor HOME is set: say with --kubeconfig which cluster is meant")
+}
+
 pub(crate) fn kubeconfig_in(folder: &Path) -> PathBuf {
     folder.join("kubeconfig")
 }

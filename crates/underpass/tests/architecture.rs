@@ -21,12 +21,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("underpass-relay", &["underpass-protocols", "underpass-tables"]),
     ("underpass-tunnel", &["underpass-protocols", "underpass-relay", "underpass-tables"]),
     ("underpass-apiserver", &["underpass-builtins", "underpass-merge", "underpass-schema", "underpass-store"]),
+    ("underpass-deploy", &["underpass-resources"]),
     ("underpass-engines", &["underpass-plan"]),
     ("underpass-operator", &["underpass-engines", "underpass-plan", "underpass-resources", "underpass-tunnel"]),
     (
         "underpass",
         &[
             "underpass-apiserver",
+            "underpass-deploy",
             "underpass-engines",
             "underpass-operator",
             "underpass-plan",
@@ -46,6 +48,7 @@ const PURE: &[&str] = &[
     "underpass-schema",
     "underpass-merge",
     "underpass-builtins",
+    "underpass-deploy",
     "underpass-resources",
     "underpass-plan",
     "underpass-protocols",

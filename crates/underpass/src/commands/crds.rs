@@ -10,10 +10,7 @@ pub(crate) fn run(format: YamlOrJson) -> anyhow::Result<Ended> {
     let crds = underpass_resources::crds();
     let text = match format {
         YamlOrJson::Json => output::json(&json!({ "apiVersion": "v1", "kind": "List", "items": crds }))?,
-        YamlOrJson::Yaml => {
-            let documents: anyhow::Result<Vec<String>> = crds.iter().map(output::yaml).collect();
-            documents?.join("---\n")
-        }
+        YamlOrJson::Yaml => output::yaml_documents(&crds)?,
     };
     output::print(&text)?;
     Ok(Ended::Well)

@@ -7,6 +7,7 @@ mod crds;
 mod down;
 mod explain;
 mod image;
+mod install;
 mod monitor;
 mod operator;
 mod plan;
@@ -39,6 +40,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
         Command::Explain(Explain { what: ExplainWhat::Route(args) }) => explain::run(&args),
         Command::Status(args) => on_runtime(status::run(args)),
         Command::Image(args) => image::run(&args),
+        Command::Install(args) => on_runtime(install::run(args)),
+        Command::Uninstall(args) => on_runtime(install::uninstall(args)),
         Command::Crds(args) => crds::run(args.output),
         Command::Completion { shell } => completion::run(shell),
         Command::Version { output } => version::run(output),

@@ -7,6 +7,7 @@
 //! - `failures`: what goes wrong around underpass is said in one sentence, and destroys nothing.
 //! - `hostile`: requests that mean harm, or amount to it, are refused or survived.
 //! - `image`: the program as an image, and the list of what is in it.
+//! - `install`: what is put onto a cluster, as far as no cluster is needed for it.
 //! - `kubectl`: every way in which people use kubectl, against the embedded API server.
 //! - `lists`: pages while others write, and selectors, against a model.
 //! - `manifests`: every good manifest is accepted, every bad one is refused where and because it says.
@@ -28,6 +29,7 @@ mod damage;
 mod failures;
 mod hostile;
 mod image;
+mod install;
 mod kubectl;
 mod lists;
 mod manifests;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use kube::Client;
 use kube::api::{DynamicObject, ListParams, TypeMeta};
 use serde_json::json;
-use underpass_operator::{explain, kinds};
+use underpass_operator::{explain, is_not_served, kinds};
 use underpass_resources::{KINDS, Kind};
 
 use crate::args::{Status, StatusFormat};
@@ -41,7 +41,7 @@ async fn list(client: &Client) -> anyhow::Result<Vec<DynamicObject>> {
         match kinds::api(client, kind, None).list(&ListParams::default()).await {
             Ok(page) => objects.extend(page.items.into_iter().map(|object| typed(kind, object))),
             // A cluster may carry a part of our kinds only.
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) if is_not_served(&error) => {}
             Err(error) => return Err(explain(error, kind.plural).into()),
         }
     }

@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
-use underpass_operator::kinds;
+use underpass_operator::{is_not_served, kinds};
 use underpass_resources::KINDS;
 
 use super::controllers::Controllers;
@@ -51,8 +51,7 @@ fn changes(client: &Client) -> impl Stream<Item = (usize, watcher::Result<Event<
 }
 
 fn is_missing_kind(event: &watcher::Result<Event<DynamicObject>>) -> bool {
-    let Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) = event else { return false };
-    status.is_not_found()
+    matches!(event, Err(watcher::Error::InitialListFailed(error)) if is_not_served(error))
 }
 
 /// Whether it tells of an object that no controller has looked at.

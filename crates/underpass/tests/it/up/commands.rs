@@ -8,8 +8,20 @@ use underpass_testbed::Process;
 use super::{assert_contains, launch, network, run, write};
 use crate::{BINARY, root};
 
-const COMMANDS: [&str; 10] =
-    ["up", "apiserver", "controllers", "operator", "plan", "status", "image", "crds", "completion", "version"];
+const COMMANDS: [&str; 12] = [
+    "up",
+    "apiserver",
+    "controllers",
+    "operator",
+    "plan",
+    "status",
+    "image",
+    "install",
+    "uninstall",
+    "crds",
+    "completion",
+    "version",
+];
 
 #[test]
 fn a_plan_says_what_would_be_done_and_why() {

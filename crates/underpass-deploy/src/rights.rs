@@ -1,0 +1,105 @@
+//! Who may do what: the operator as little as it can work with, people what they may do with Kubernetes' own kinds.
+
+use serde_json::{Value, json};
+use underpass_resources::{HOSTED_CLUSTER_GROUP, KINDS, UNDERPASS_GROUP};
+
+use crate::{OPERATOR, Terms};
+
+const ROLES: &str = "rbac.authorization.k8s.io";
+const ROLES_V1: &str = "rbac.authorization.k8s.io/v1";
+
+pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
+    vec![
+        json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": terms.namespaced("operator", OPERATOR),
+            // The pod asks for its token itself: nothing else that runs under this account gets one.
+            "automountServiceAccountToken": false,
+        }),
+        cluster_role(terms, OPERATOR, &json!({}), &operator_rules()),
+        binding(terms, "ClusterRole"),
+        json!({
+            "apiVersion": ROLES_V1,
+            "kind": "Role",
+            "metadata": terms.namespaced("operator", OPERATOR),
+            "rules": lease_rules(),
+        }),
+        binding(terms, "Role"),
+        people(terms, "underpass-view", &["view"], &["get", "list", "watch"]),
+        people(
+            terms,
+            "underpass-edit",
+            &["edit", "admin"],
+            &["create", "update", "patch", "delete", "deletecollection"],
+        ),
+    ]
+}
+
+fn operator_rules() -> Vec<Value> {
+    let mut rules: Vec<Value> = [UNDERPASS_GROUP, HOSTED_CLUSTER_GROUP].into_iter().flat_map(kinds_of_group).collect();
+    rules.extend([
+        // What ends or begins is told as Events.
+        json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"] }),
+        // Its uid tells this cluster from every other.
+        json!({ "apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"] }),
+        // Tunnels may lead to Services.
+        json!({ "apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"] }),
+        json!({ "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"] }),
+    ]);
+    rules
+}
+
+/// Objects are read, their finalizers are set (a patch of the object), and their status is written; none is made or deleted.
+fn kinds_of_group(group: &str) -> [Value; 2] {
+    let plurals = || KINDS.iter().filter(|kind| kind.group == group).map(|kind| kind.plural);
+    let objects: Vec<&str> = plurals().collect();
+    let status: Vec<String> = plurals().map(|plural| format!("{plural}/status")).collect();
+    [
+        json!({ "apiGroups": [group], "resources": objects, "verbs": ["get", "list", "watch", "patch"] }),
+        json!({ "apiGroups": [group], "resources": status, "verbs": ["patch"] }),
+    ]
+}
+
+/// A new name cannot be granted by name.
+fn lease_rules() -> Value {
+    let groups = ["coordination.k8s.io"];
+    json!([
+        { "apiGroups": groups, "resources": ["leases"], "verbs": ["create"] },
+        { "apiGroups": groups, "resources": ["leases"], "resourceNames": [OPERATOR], "verbs": ["get", "update"] },
+    ])
+}
+
+/// Adds our kinds to what those may do who have one of Kubernetes' own roles.
+fn people(terms: &Terms, name: &str, roles: &[&str], verbs: &[&str]) -> Value {
+    let rule = |group| {
+        let plurals: Vec<&str> = KINDS.iter().filter(|kind| kind.group == group).map(|kind| kind.plural).collect();
+        json!({ "apiGroups": [group], "resources": plurals, "verbs": verbs })
+    };
+    let aggregate = |role: &&str| (format!("{ROLES}/aggregate-to-{role}"), json!("true"));
+    let labels: Value = roles.iter().map(aggregate).collect::<serde_json::Map<_, _>>().into();
+    cluster_role(terms, name, &labels, &[UNDERPASS_GROUP, HOSTED_CLUSTER_GROUP].map(rule))
+}
+
+fn cluster_role(terms: &Terms, name: &str, labels: &Value, rules: &[Value]) -> Value {
+    let mut metadata = terms.metadata("operator", name);
+    for (label, value) in labels.as_object().into_iter().flatten() {
+        metadata["labels"][label] = value.clone();
+    }
+    json!({ "apiVersion": ROLES_V1, "kind": "ClusterRole", "metadata": metadata, "rules": rules })
+}
+
+/// Gives the operator its role of that kind.
+fn binding(terms: &Terms, role: &str) -> Value {
+    let metadata = match role {
+        "Role" => terms.namespaced("operator", OPERATOR),
+        _ => terms.metadata("operator", OPERATOR),
+    };
+    json!({
+        "apiVersion": ROLES_V1,
+        "kind": format!("{role}Binding"),
+        "metadata": metadata,
+        "roleRef": { "apiGroup": ROLES, "kind": role, "name": OPERATOR },
+        "subjects": [{ "kind": "ServiceAccount", "name": OPERATOR, "namespace": terms.namespace }],
+    })
+}

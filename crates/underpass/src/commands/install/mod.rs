@@ -1,0 +1,104 @@
+//! `underpass install` and `underpass uninstall`: the operator on a cluster, from nothing to proven, and back.
+
+mod cluster;
+mod remove;
+mod rollout;
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use underpass_deploy::{OPERATOR, Platform, Settings, objects};
+
+use crate::args::{Install, PlatformName, Uninstall, YamlOrJson};
+use crate::exit::Ended;
+use crate::output::{self, tell};
+
+use cluster::{Cluster, Conflicts};
+
+pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
+    if args.dry_run {
+        print(&objects(&settings(&args)), args.output)?;
+        return Ok(Ended::Well);
+    }
+    let cluster = Cluster::connect(args.cluster.clone()).await?;
+    let settings = asked_of(&cluster, settings(&args), &args).await?;
+    let all = objects(&settings);
+    let conflicts = if args.force_conflicts { Conflicts::Force } else { Conflicts::Refuse };
+    cluster.rehearse(&all, conflicts).await.context("nothing was changed")?;
+    for object in &all {
+        let done = cluster.apply(object, conflicts).await?;
+        tell(&format!("{done} {}", cluster::title(object)));
+    }
+    for stale in cluster.installed().await?.into_iter().filter(|object| !cluster::among(object, &all)) {
+        if remove::is_prunable(&stale) {
+            tell(&format!("deleting  {}, which this version does not have", cluster::title(&stale)));
+            cluster.delete(&stale).await?;
+        }
+    }
+    prove(&cluster, &settings.namespace, Duration::from_secs(args.timeout)).await
+}
+
+pub(crate) async fn uninstall(args: Uninstall) -> anyhow::Result<Ended> {
+    let cluster = Cluster::connect(args.cluster.clone()).await?;
+    remove::run(&cluster, &args).await
+}
+
+/// Everything is there; now it has to work.
+async fn prove(cluster: &Cluster, namespace: &str, patience: Duration) -> anyhow::Result<Ended> {
+    let waited = tokio::time::timeout(patience, rollout::works(&cluster.client, namespace)).await;
+    let Ok(leader) = waited else {
+        let why = rollout::troubles(&cluster.client, namespace).await?;
+        bail!(
+            "after {} seconds the operator does not work:\n  {}\nRepair that and run `underpass install` again; everything is applied.",
+            patience.as_secs(),
+            why.join("\n  ")
+        );
+    };
+    tell(&format!("the operator works on {}: {} leads", cluster.url, leader?));
+    Ok(Ended::Well)
+}
+
+/// What is known without asking anybody.
+fn settings(args: &Install) -> Settings {
+    let defaults = Settings::default();
+    Settings {
+        namespace: args.namespace.clone(),
+        image: args.image.clone().unwrap_or(defaults.image),
+        replicas: args.replicas,
+        platform: args.platform.map_or(defaults.platform, platform),
+        api_server_port: args.api_server_port.unwrap_or(defaults.api_server_port),
+    }
+}
+
+/// What was not said is asked of the cluster.
+async fn asked_of(cluster: &Cluster, mut settings: Settings, args: &Install) -> anyhow::Result<Settings> {
+    if args.platform.is_none() && cluster.is_openshift().await? {
+        settings.platform = Platform::OpenShift;
+    }
+    if args.api_server_port.is_none() {
+        settings.api_server_port = cluster.api_server_port().await?.unwrap_or(settings.api_server_port);
+    }
+    tell(&format!(
+        "installing {} as {OPERATOR} in the namespace {} of {}{}",
+        settings.image,
+        settings.namespace,
+        cluster.url,
+        if settings.platform == Platform::OpenShift { " (OpenShift)" } else { "" }
+    ));
+    Ok(settings)
+}
+
+fn platform(name: PlatformName) -> Platform {
+    match name {
+        PlatformName::Kubernetes => Platform::Kubernetes,
+        PlatformName::Openshift => Platform::OpenShift,
+    }
+}
+
+fn print(all: &[Value], format: YamlOrJson) -> anyhow::Result<()> {
+    output::print(&match format {
+        YamlOrJson::Json => output::json(&json!({ "apiVersion": "v1", "kind": "List", "items": all }))?,
+        YamlOrJson::Yaml => output::yaml_documents(all)?,
+    })
+}

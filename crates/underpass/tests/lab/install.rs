@@ -1,0 +1,270 @@
+//! One after the other, because there is one set of definitions on a cluster.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use underpass_testbed::{Ended, Kubectl, Lab, Process, follow_guide};
+
+use crate::{BINARY, root};
+
+const LABEL: &str = "underpass.dev/installed=true";
+/// Of every kind that is installed, with those that only OpenShift has left out.
+const KINDS: &str = "ns,crd,sa,clusterrole,clusterrolebinding,role,rolebinding,netpol,pdb,deploy";
+const PROXY: &str = "examples/proxy-server.yaml";
+
+struct Site {
+    lab: Lab,
+    kubectl: Kubectl,
+}
+
+impl Site {
+    fn new() -> Self {
+        let lab = Lab::running();
+        let archive = crate::image(IMAGE);
+        lab.load(archive.path()).ok();
+        Self { kubectl: lab.kubectl(), lab }
+    }
+
+    fn underpass(&self, words: &str) -> Ended {
+        let mut command = Command::new(BINARY);
+        command.args(words.split(' ')).arg("--kubeconfig").arg(self.lab.kubeconfig());
+        Process::start(&mut command).wait_within(Duration::from_secs(240))
+    }
+
+    fn install(&self, words: &str) -> Ended {
+        self.underpass(format!("install --image {IMAGE} {words}").trim())
+    }
+
+    fn installed(&self) -> String {
+        self.kubectl.ok(&format!("get {KINDS} -A -l {LABEL} -o name"))
+    }
+
+    fn uid(&self, what: &str) -> String {
+        self.kubectl.ok(&format!("get {what} -o jsonpath={{.metadata.uid}}"))
+    }
+
+    fn helm(&self, words: &str) -> Ended {
+        let helm = std::env::var_os("HELM").expect("scripts/test-lab says where helm is");
+        let mut command = Command::new(helm);
+        command.args(words.split(' ')).arg("--kubeconfig").arg(self.lab.kubeconfig());
+        Process::start(&mut command).wait_within(Duration::from_secs(120))
+    }
+}
+
+const IMAGE: &str = "lab.local/underpass:install";
+const NAMESPACE: &str = "underpass-system";
+
+#[test]
+fn onto_a_cluster_and_off_it_again() {
+    let site = Site::new();
+    a_missing_image_is_told(&site);
+    a_first_installation_works(&site);
+    what_is_there_stays_as_it_is(&site);
+    a_newer_version_keeps_objects_and_clears_up(&site);
+    nobody_is_overruled_unasked(&site);
+    only_who_may_do_all_does_anything(&site);
+    leaving_is_asked_for_and_leaves_nothing(&site);
+    with_helm(&site);
+    on_openshift(&site);
+    as_the_guide_says(&site);
+}
+
+fn a_missing_image_is_told(site: &Site) {
+    let failed = site.underpass("install --image lab.local/nowhere:1 --timeout 10").failed();
+    assert!(failed.contains("after 10 seconds the operator does not work"), "{failed}");
+    assert!(failed.contains("lab.local/nowhere:1") && failed.contains("pod underpass-operator-"), "{failed}");
+}
+
+fn a_first_installation_works(site: &Site) {
+    let told = site.install("").told();
+    assert!(told.contains("the operator works on") && told.contains(" leads"), "{told}");
+    let ready = format!("get deploy underpass-operator -n {NAMESPACE} -o jsonpath={{.status.readyReplicas}}");
+    assert_eq!(site.kubectl.ok(&ready), "2");
+    let namespace = site.kubectl.json(&format!("get ns {NAMESPACE}"));
+    assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
+    let logs = site.kubectl.ok(&format!("logs -n {NAMESPACE} -l app.kubernetes.io/component=operator --tail=-1"));
+    assert!(!logs.to_lowercase().contains("forbidden"), "a right is missing:\n{logs}");
+}
+
+/// The second time nothing changes, and no pod is replaced.
+fn what_is_there_stays_as_it_is(site: &Site) {
+    let generation =
+        || site.kubectl.ok(&format!("get deploy -n {NAMESPACE} -o jsonpath={{.items[*].metadata.generation}}"));
+    let before = generation();
+    let told = site.install("").told();
+    assert!(!told.contains("created") && !told.contains("changed   Deployment"), "{told}");
+    assert_eq!(generation(), before);
+}
+
+fn a_newer_version_keeps_objects_and_clears_up(site: &Site) {
+    site.kubectl.ok(&format!("apply -f {}", root().join(PROXY).display()));
+    let proxy = site.kubectl.ok("get proxyservers -A -o jsonpath={.items[0].metadata.uid}");
+    site.kubectl.ok(&format!("create role old -n {NAMESPACE} --verb get --resource pods"));
+    site.kubectl.ok(&format!("label role old -n {NAMESPACE} {LABEL}"));
+    let definition = site.uid("crd proxyservers.hostedcluster.densityops.com");
+    let told = site.install("--replicas 1").told();
+    assert!(told.contains("deleting  Role old, which this version does not have"), "{told}");
+    assert_eq!(site.kubectl.ok("get proxyservers -A -o jsonpath={.items[0].metadata.uid}"), proxy);
+    assert_eq!(site.uid("crd proxyservers.hostedcluster.densityops.com"), definition);
+    assert!(!site.installed().contains("role.rbac.authorization.k8s.io/old"));
+}
+
+fn nobody_is_overruled_unasked(site: &Site) {
+    site.kubectl.ok(&format!("scale deploy underpass-operator -n {NAMESPACE} --replicas 3"));
+    let refused = site.install("--replicas 2").failed();
+    assert!(refused.contains("nothing was changed") && refused.contains("--force-conflicts"), "{refused}");
+    let replicas = || site.kubectl.ok(&format!("get deploy -n {NAMESPACE} -o jsonpath={{.items[0].spec.replicas}}"));
+    assert_eq!(replicas(), "3");
+    site.install("--replicas 2 --force-conflicts").ok();
+    assert_eq!(replicas(), "2");
+}
+
+/// A user who may do everything but write roles.
+fn only_who_may_do_all_does_anything(site: &Site) {
+    let namespace = site.lab.namespace("little");
+    namespace.kubectl.ok("create sa little");
+    namespace
+        .kubectl
+        .ok(&format!("create clusterrolebinding {0} --clusterrole edit --serviceaccount {0}:little", namespace.name));
+    let token = namespace.kubectl.ok("create token little");
+    let little = site.lab.kubeconfig_with_token(token.trim());
+    let before = site.kubectl.json(&format!("get {KINDS} -A -l {LABEL}"));
+    let mut command = Command::new(BINARY);
+    command.args(["install", "--image", IMAGE, "--replicas", "1", "--kubeconfig"]).arg(little.path());
+    let refused = Process::start(&mut command).wait().failed();
+    assert!(refused.contains("nothing was changed") && refused.contains("forbidden"), "{refused}");
+    let versions = |list: &Value| -> Vec<Value> {
+        let items = list["items"].as_array().unwrap().iter();
+        items
+            .filter(|object| object["kind"] != "Deployment")
+            .map(|object| object["metadata"]["resourceVersion"].clone())
+            .collect()
+    };
+    assert_eq!(versions(&site.kubectl.json(&format!("get {KINDS} -A -l {LABEL}"))), versions(&before));
+    namespace.kubectl.ok(&format!("delete clusterrolebinding {}", namespace.name));
+}
+
+fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
+    let unasked = site.underpass("uninstall").failed();
+    assert!(unasked.contains("1 ProxyServer, and what was built for it") && unasked.contains("say --yes"), "{unasked}");
+    site.underpass("uninstall --yes --keep-objects").ok();
+    assert!(site.installed().lines().all(|line| line.starts_with("customresourcedefinition")), "{}", site.installed());
+    assert_eq!(site.kubectl.ok("get proxyservers -A -o name").lines().count(), 1);
+    site.install("").ok();
+    let told = site.underpass("uninstall --yes").told();
+    assert!(told.contains("nothing of underpass is left"), "{told}");
+    nothing_is_left(site);
+    let again = site.underpass("uninstall --yes").told();
+    assert!(again.contains("nothing of underpass is installed"), "{again}");
+    site.kubectl.ok("delete ns hosted-clusters");
+}
+
+fn nothing_is_left(site: &Site) {
+    assert_eq!(site.installed(), "");
+    assert_eq!(site.kubectl.ok(&format!("get ns {NAMESPACE} --ignore-not-found -o name")), "");
+    let definitions = site.kubectl.ok("get crd -o name");
+    assert!(!definitions.contains("underpass.dev") && !definitions.contains("densityops.com"), "{definitions}");
+}
+
+fn with_helm(site: &Site) {
+    let port = site.kubectl.ok("get endpointslices -n default kubernetes -o jsonpath={.ports[0].port}");
+    let chart = root().join("deploy/helm/underpass");
+    let install = format!(
+        "install underpass {} -n helm-made --create-namespace --wait --timeout 100s --set image={IMAGE},apiServerPort={port}",
+        chart.display()
+    );
+    site.helm(&install).ok();
+    let refused = site.underpass("uninstall --yes").failed();
+    assert!(
+        refused.contains("was installed by Helm") && refused.contains("helm uninstall underpass -n helm-made"),
+        "{refused}"
+    );
+    site.helm("uninstall underpass -n helm-made --wait").ok();
+    assert!(site.installed().lines().all(|line| line.starts_with("customresourcedefinition")), "{}", site.installed());
+    site.underpass("uninstall --yes").ok();
+    site.kubectl.ok("delete ns helm-made");
+    nothing_is_left(site);
+}
+
+/// A cluster counts as OpenShift when it has its security API. The constraints themselves are not enforced here: nothing in the lab can.
+fn on_openshift(site: &Site) {
+    site.kubectl.ok_with("apply -f -", CONSTRAINTS);
+    site.kubectl
+        .ok("wait --for condition=Established crd/securitycontextconstraints.security.openshift.io --timeout 60s");
+    let told = site.install("").told();
+    assert!(told.contains("(OpenShift)"), "{told}");
+    let constraints = site.kubectl.json("get securitycontextconstraints underpass-proxy");
+    assert_eq!(constraints["allowedCapabilities"], serde_json::json!(["NET_BIND_SERVICE"]));
+    let pods = site.kubectl.json(&format!("get pods -n {NAMESPACE}"));
+    assert_eq!(pods["items"][0]["spec"]["securityContext"].get("runAsUser"), None, "{pods:#}");
+    site.underpass("uninstall --yes").ok();
+    assert_eq!(site.kubectl.ok("get securitycontextconstraints -o name"), "");
+    site.kubectl.ok("delete crd securitycontextconstraints.security.openshift.io");
+    nothing_is_left(site);
+}
+
+fn as_the_guide_says(site: &Site) {
+    let page = std::fs::read_to_string(root().join("docs/installing.md")).unwrap();
+    let kubeconfig = site.lab.kubeconfig().display().to_string();
+    let environment = [("KUBECONFIG", kubeconfig.as_str()), ("IMAGE", IMAGE)];
+    let underpass = format!("#!/bin/sh\nexec {BINARY} \"$@\"\n");
+    follow_guide(&page, &underpass, &environment, Duration::from_secs(240));
+}
+
+const CONSTRAINTS: &str = "\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: securitycontextconstraints.security.openshift.io}
+spec:
+  group: security.openshift.io
+  scope: Cluster
+  names: {plural: securitycontextconstraints, singular: securitycontextconstraints, kind: SecurityContextConstraints}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+/// What Helm makes of the chart is what `underpass install` applies, apart from who manages it and that definitions are kept.
+#[test]
+fn the_chart_says_what_install_says() {
+    let helm = std::env::var_os("HELM").expect("scripts/test-lab says where helm is");
+    for platform in ["kubernetes", "openshift"] {
+        let mut command = Command::new(&helm);
+        command.args(["template", "underpass"]).arg(root().join("deploy/helm/underpass"));
+        command.args([
+            "-n",
+            NAMESPACE,
+            "--kube-version",
+            "1.34",
+            "--set",
+            &format!("openshift={}", platform == "openshift"),
+        ]);
+        let rendered = Process::start(&mut command).wait().ok();
+        let released = std::fs::read_to_string(root().join(format!("deploy/{platform}.yaml"))).unwrap();
+        assert_eq!(comparable(&rendered), comparable(&released), "{platform}");
+    }
+}
+
+/// By kind and name, without the namespace, which Helm makes by itself.
+fn comparable(text: &str) -> std::collections::BTreeMap<String, Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    let objects = documents.into_iter().filter(|object| !object.is_null() && object["kind"] != "Namespace");
+    objects.map(|object| (format!("{} {}", object["kind"], object["metadata"]["name"]), unmanaged(object))).collect()
+}
+
+fn unmanaged(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(fields) => {
+            fields.remove("app.kubernetes.io/managed-by");
+            fields.remove("helm.sh/resource-policy");
+            fields.values_mut().for_each(|field| *field = unmanaged(field.take()));
+            fields.retain(|name, field| name != "annotations" || field.as_object().is_none_or(|all| !all.is_empty()));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = unmanaged(item.take())),
+        _ => {}
+    }
+    value
+}

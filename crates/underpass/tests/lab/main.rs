@@ -1,0 +1,29 @@
+//! The operator on a real Kubernetes: `make test-lab`, or `make lab-up` and then `cargo test -p underpass --test lab`.
+//!
+//! - `install`: onto the cluster, newer over older, and off it without a trace. It takes our definitions away, so that no other test of
+//!   them can run at the same time.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod install;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use underpass_testbed::Process;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_underpass");
+
+/// An archive of this very program as an image of that name.
+fn image(name: &str) -> tempfile::NamedTempFile {
+    let archive = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["image", "--name", name, "--output"]).arg(archive.path());
+    Process::start(&mut command).wait().ok();
+    archive
+}
+
+/// The folder of the whole project.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
