@@ -13,8 +13,8 @@ demo: setup ## build underpass and watch a container reach a server on this mach
 	$(CARGO) build --locked
 	./scripts/demo
 
-test: setup lint ## everything that must hold: lints, then all tests, on real clients
-	./scripts/test
+test: setup lint ## everything that must hold: lints, then all tests, on real clients, engines and a cluster (LAB=no: without it)
+	LAB=$(LAB) ./scripts/test
 
 lint: setup ## formatting, clippy with warnings denied, dependencies
 	$(CARGO) fmt --all --check

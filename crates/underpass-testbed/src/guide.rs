@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::process::Process;
+use crate::program::write_program;
 
 /// What a page has people type, and what they should see; nothing is said of some.
 struct Step<'a> {
@@ -56,9 +57,9 @@ fn script(steps: &[Step<'_>]) -> String {
 fn shell(folder: &Path, underpass: &str, environment: &[(&str, &str)], script: &str) -> Process {
     let bin = folder.join("bin");
     std::fs::create_dir(&bin).expect("a folder can be made");
-    put(&bin.join("underpass"), underpass);
+    write_program(&bin.join("underpass"), &[underpass.as_bytes()]);
     if let Ok(kubectl) = std::env::var("KUBECTL") {
-        put(&bin.join("kubectl"), &format!("#!/bin/sh\nexec {kubectl} \"$@\"\n"));
+        write_program(&bin.join("kubectl"), &[format!("#!/bin/sh\nexec {kubectl} \"$@\"\n").as_bytes()]);
     }
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
@@ -67,12 +68,6 @@ fn shell(folder: &Path, underpass: &str, environment: &[(&str, &str)], script: &
         command.env_remove(variable);
     }
     Process::start(command.envs(environment.iter().copied()))
-}
-
-fn put(path: &Path, script: &str) {
-    std::fs::write(path, script).expect("a script can be written");
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(path, executable).expect("a script can be made executable");
 }
 
 /// Line by line.

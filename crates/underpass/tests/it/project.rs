@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::{Pid, kill_process_group};
 use underpass_engines::labels::INSTANCE;
 use underpass_engines::{ContainerEngine, EngineKind};
-use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, Signal, TestEngine, wait_until};
+use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, Signal, TestEngine, wait_until, write_program};
 
 use crate::{BINARY, process_where, root};
 
@@ -58,8 +58,7 @@ fn setup_with(programs: &[(&str, &str)]) -> String {
     }
     for (name, script) in programs {
         let path = tools.path().join(name);
-        std::fs::write(&path, format!("#!{}/bash\n{script}\n", tools.path().display())).unwrap();
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        write_program(&path, &[format!("#!{}/bash\n{script}\n", tools.path().display()).as_bytes()]);
     }
     let mut setup = Command::new(tools.path().join("bash"));
     setup.arg(root().join("scripts/setup")).env("PATH", tools.path()).env("UNDERPASS_CACHE", tools.path());

@@ -7,7 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use underpass_engines::{ContainerEngine, EngineKind};
-use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, look_until, wait_until};
+use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, look_until, wait_until, write_program};
 
 use super::rig::{client_process, identity, is_alive, proxy, tunnel, tunnel_status, until_dead};
 use super::{Rig, on_both, servers};
@@ -219,10 +219,7 @@ fn instances_at_once_load_one_image(kind: EngineKind, count: usize) {
     let folder = tempfile::tempdir().unwrap();
     // Another program than all other tests have: its image is not there yet.
     let program = folder.path().join("underpass");
-    std::fs::copy(BINARY, &program).unwrap();
-    let mut file = std::fs::OpenOptions::new().append(true).open(&program).unwrap();
-    std::io::Write::write_all(&mut file, engine.name("a program of its own").as_bytes()).unwrap();
-    drop(file);
+    write_program(&program, &[&std::fs::read(BINARY).unwrap(), engine.name("a program of its own").as_bytes()]);
     let manifest = folder.path().join("pair.yaml");
     std::fs::write(&manifest, format!("{}---\n{}", crate::network("p"), proxy("p", "aliases: [h]"))).unwrap();
     let (variable, address) = engine.variable();
