@@ -1,5 +1,6 @@
 //! The real kubectl, with a home and a cache of its own.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,6 +60,29 @@ impl Kubectl {
     pub fn json(&self, line: &str) -> Value {
         let text = self.ok(&format!("{line} -o json"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("kubectl {line}: {error}\n{text}"))
+    }
+
+    /// The version of a collection, which is given as a path of the API.
+    #[track_caller]
+    pub fn version_of(&self, path: &str) -> String {
+        let list: Value = self.ok(&format!("get --raw {path}?limit=1")).parse().expect("a list is JSON");
+        list["metadata"]["resourceVersion"].as_str().expect("a list has a version").to_owned()
+    }
+
+    /// How often each object of a collection was changed since that version, as the server's own history has it.
+    #[track_caller]
+    pub fn changes(&self, path: &str, since: &str) -> BTreeMap<String, usize> {
+        let mut counted = BTreeMap::new();
+        // The server ends this watch after its time.
+        let watch = format!("get --raw {path}?watch=true&timeoutSeconds=2&resourceVersion={since}");
+        for line in self.ok(&watch).lines() {
+            let event: Value = line.parse().expect("an event is JSON");
+            if event["type"] == "MODIFIED" {
+                let name = event["object"]["metadata"]["name"].as_str().expect("an object has a name");
+                *counted.entry(name.to_owned()).or_default() += 1;
+            }
+        }
+        counted
     }
 
     #[track_caller]

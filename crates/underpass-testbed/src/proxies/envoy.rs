@@ -8,7 +8,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::routing::{Kind, Port, ProxyHeader, Route, Routing};
-use super::{HELLO_DEADLINE, Place, WORKERS, http};
+use super::{HELLO_DEADLINE, Place, WORKERS};
+use crate::http;
 
 const BOOTSTRAP: &str = "envoy.json";
 const LISTENERS: &str = "listeners.json";
@@ -32,7 +33,7 @@ pub(super) fn command(program: &Path, place: &Place) -> Command {
 
 /// Connections that no filter chain took, or that never said what they want.
 pub(super) fn refusals(place: &Place) -> u64 {
-    let text = http::get(place.admin, "/stats?filter=no_filter_chain_match|pre_cx_timeout").expect("Envoy answers");
+    let text = http::page(place.admin, "/stats?filter=no_filter_chain_match|pre_cx_timeout").expect("Envoy answers");
     text.lines().filter_map(|line| line.split_once(": ")?.1.parse::<u64>().ok()).sum()
 }
 

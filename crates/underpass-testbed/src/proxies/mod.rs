@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::http;
 use crate::process::Process;
 use crate::report::{Contender, said_version};
 use crate::usage::{self, Usage};
@@ -249,7 +250,7 @@ impl Running {
             let ended = self.processes.iter_mut().any(|process| !process.is_running());
             assert!(!ended, "{} ended:\n{}", self.proxy.name(), self.complaints());
             let said = match self.proxy {
-                Proxy::Underpass | Proxy::Envoy => http::get(self.place.admin, "/ready").is_some(),
+                Proxy::Underpass | Proxy::Envoy => http::page(self.place.admin, "/ready").is_some(),
                 Proxy::Haproxy | Proxy::Nginx | Proxy::Sniproxy => true,
             };
             let listens = |port: &Port| TcpStream::connect(self.address(port.number)).is_ok();
@@ -287,28 +288,6 @@ pub(crate) fn unused_address() -> Ipv4Addr {
     let [_, a, b, c] = number.to_be_bytes();
     // Neither 127.0.x.y, where people have their own things, nor a last byte that looks like a network or a broadcast address.
     Ipv4Addr::new(127, a % 254 + 1, b, c % 254 + 1)
-}
-
-/// Just enough HTTP for the proxies' own pages.
-mod http {
-    use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpStream};
-    use std::time::Duration;
-
-    const PATIENCE: Duration = Duration::from_secs(5);
-
-    /// The body of a good answer.
-    pub(super) fn get(address: SocketAddr, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        // Envoy wants HTTP/1.1, and may answer in chunks; their sizes stand on lines of their own and are left there.
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        (head.split(' ').nth(1)? == "200").then(|| body.to_owned())
-    }
 }
 
 #[cfg(test)]

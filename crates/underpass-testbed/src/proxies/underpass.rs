@@ -7,7 +7,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::routing::{Kind, Port, ProxyHeader, Route, Routing};
-use super::{Place, WORKERS, http};
+use super::{Place, WORKERS};
+use crate::http;
 
 const FILE: &str = "proxy.yaml";
 const NAMESPACE: &str = "default";
@@ -31,7 +32,7 @@ pub(super) fn command(program: &Path, place: &Place) -> Command {
 
 /// The sum of all counters of connections that were not let through.
 pub(super) fn refusals(place: &Place) -> u64 {
-    let text = http::get(place.admin, "/stats/prometheus").expect("the admin port answers");
+    let text = http::page(place.admin, "/stats/prometheus").expect("the admin port answers");
     let counts = |line: &&str| !line.starts_with('#') && REFUSALS.iter().any(|reason| line.contains(reason));
     let counters = text.lines().filter(counts);
     counters.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64

@@ -1,81 +1,19 @@
 //! `underpass operator` as replicas on one API server: who works, what the pages say, and that nothing is done twice.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tempfile::TempDir;
-use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, Signal, Underpass, wait_until};
+use underpass_testbed::{Kubectl, Launch, PATIENCE, Replica, Signal, Underpass, wait_until};
 
 use crate::{BINARY, apiserver, assert_contains, network, root};
 
 /// Our kinds, as kubectl is asked for all of them.
 const OURS: &str = "get underpass -A";
+const NETWORKS: &str = "/apis/underpass.dev/v1alpha1/containernetworks";
 
-/// An operator that has said where its pages are.
-struct Replica {
-    process: Process,
-    pages: SocketAddr,
-    _home: TempDir,
-}
-
-impl Replica {
-    fn start(server: &Underpass, name: &str) -> Self {
-        let (mut process, home) = Launch::command(BINARY, "operator")
-            .arg("--kubeconfig")
-            .arg(server.kubeconfig())
-            .args(["--listen", "127.0.0.1:0"])
-            .env("POD_NAME", name)
-            .env("POD_NAMESPACE", "default")
-            .spawn();
-        let pages = process.wait_for_stderr("where its pages are", |text| {
-            let line: Value = text.lines().find(|line| line.contains("operator started"))?.parse().ok()?;
-            line["fields"]["listen"].as_str()?.parse().ok()
-        });
-        Self { process, pages, _home: home }
-    }
-
-    /// Waits until it works.
-    fn working(mut self) -> Self {
-        self.process.wait_for_stderr("work", |text| text.contains("controllers started").then_some(()));
-        self.ready("working\n");
-        self
-    }
-
-    #[track_caller]
-    fn ready(&self, said: &str) {
-        wait_until(&format!("/readyz with {said:?}"), PATIENCE, || {
-            (self.get("/readyz") == (200, said.to_owned())).then_some(())
-        });
-    }
-
-    fn get(&self, path: &str) -> (u16, String) {
-        let mut client = TcpStream::connect(self.pages).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(client, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
-    }
-
-    /// One number of /metrics.
-    fn number(&self, series: &str) -> Option<f64> {
-        let (_, page) = self.get("/metrics");
-        page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
-    }
-
-    #[track_caller]
-    fn ends_well(self) {
-        self.process.signal(Signal::TERM);
-        let ended = self.process.wait();
-        assert_eq!(ended.code, Some(0), "{ended}");
-        for line in ended.stderr.lines() {
-            assert!(line.parse::<Value>().is_ok_and(|line| line["level"].is_string()), "not a line of JSON: {line}");
-        }
-    }
+fn replica(server: &Underpass, name: &str) -> Replica {
+    Replica::start(BINARY, server.kubeconfig(), "default", name)
 }
 
 fn holder(kubectl: &Kubectl) -> String {
@@ -101,7 +39,7 @@ fn every_kind_says_what_it_lacks_and_nothing_else_is_touched() {
     let kubectl = server.kubectl();
     kubectl.ok(&format!("apply -f {}", root().join("examples").display()));
     let before = kubectl.json(OURS);
-    let replica = Replica::start(&server, "only").working();
+    let replica = replica(&server, "only").working();
     let all = before["items"].as_array().unwrap().len();
     let watches = kubectl.ok("get --raw /metrics");
     assert_contains(&watches, &["\napiserver_longrunning_requests 10\n"]);
@@ -129,8 +67,8 @@ fn every_kind_says_what_it_lacks_and_nothing_else_is_touched() {
 #[test]
 fn the_pages_tell_who_works_and_what_was_done() {
     let server = apiserver();
-    let first = Replica::start(&server, "first").working();
-    let second = Replica::start(&server, "second");
+    let first = replica(&server, "first").working();
+    let second = replica(&server, "second");
     second.ready(&format!("waiting, while {} works\n", holder(&server.kubectl())));
     assert!(holder(&server.kubectl()).starts_with("first_"));
     server.kubectl().ok_with("apply -f -", &network("net"));
@@ -154,34 +92,14 @@ fn the_pages_tell_who_works_and_what_was_done() {
 #[test]
 fn who_ends_in_order_is_followed_at_once() {
     let server = apiserver();
-    let first = Replica::start(&server, "first").working();
-    let mut second = Replica::start(&server, "second");
-    second.process.wait_for_stderr("the second", |text| text.contains("this one waits").then_some(()));
+    let first = replica(&server, "first").working();
+    let second = replica(&server, "second").waiting();
     first.ends_well();
     let ended = Instant::now();
     let second = second.working();
     // An attempt every 1.5 seconds; the rest is for a busy machine. Without the lease given back it would be 15.
     assert!(ended.elapsed() < Duration::from_secs(8), "{:?}", ended.elapsed());
     second.ends_well();
-}
-
-/// How often each ContainerNetwork was changed since that version, as the server's own history has it.
-fn changes(kubectl: &Kubectl, since: &str) -> BTreeMap<String, usize> {
-    // The server ends this watch after its time.
-    let path = "/apis/underpass.dev/v1alpha1/containernetworks?watch=true&timeoutSeconds=2";
-    let mut counted = BTreeMap::new();
-    for line in kubectl.ok(&format!("get --raw {path}&resourceVersion={since}")).lines() {
-        let event: Value = line.parse().unwrap();
-        if event["type"] == "MODIFIED" {
-            *counted.entry(event["object"]["metadata"]["name"].as_str().unwrap().to_owned()).or_default() += 1;
-        }
-    }
-    counted
-}
-
-fn version(kubectl: &Kubectl) -> String {
-    let list: Value = kubectl.ok("get --raw /apis/underpass.dev/v1alpha1/containernetworks").parse().unwrap();
-    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
 /// Killed while hundreds of objects wait for it: what it did is not done again, and the rest is.
@@ -192,12 +110,11 @@ fn a_killed_leader_is_followed_and_nothing_is_done_twice() {
     let kubectl = server.kubectl();
     let all: String = (0..OBJECTS).map(|number| format!("{}---\n", network(&format!("net-{number}")))).collect();
     kubectl.ok_with("create -f -", &all);
-    let before = version(&kubectl);
-    let first = Replica::start(&server, "first");
-    let mut second = Replica::start(&server, "second");
+    let before = kubectl.version_of(NETWORKS);
+    let first = replica(&server, "first");
+    let mut second = replica(&server, "second");
     wait_until("some of its work", PATIENCE, || (!reasons(&kubectl).is_empty()).then_some(()));
-    first.process.signal(Signal::KILL);
-    first.process.wait();
+    first.kill();
     let killed = Instant::now();
     assert!(reasons(&kubectl).len() < OBJECTS, "it was too fast to be interrupted: give it more");
     second.process.wait_for_stderr("the second at work", |text| text.contains("controllers started").then_some(()));
@@ -209,7 +126,7 @@ fn a_killed_leader_is_followed_and_nothing_is_done_twice() {
     wait_until("it to rest", PATIENCE, || second.number(settled).filter(|count| *count >= OBJECTS as f64 + written));
     second.ready("working\n");
     second.ends_well();
-    let changes = changes(&kubectl, &before);
+    let changes = kubectl.changes(NETWORKS, &before);
     assert_eq!(changes.len(), OBJECTS);
     assert!(changes.values().all(|count| *count == 1), "every status was written once: {changes:?}");
     let events = kubectl.json("get events");
@@ -229,7 +146,7 @@ fn definitions_that_come_later_are_waited_for() {
     let server = apiserver();
     let kubectl = server.kubectl();
     kubectl.ok("delete crd infras.hostedcluster.densityops.com --timeout=60s");
-    let replica = Replica::start(&server, "early");
+    let replica = replica(&server, "early");
     let said = wait_until("what it waits for", PATIENCE, || {
         Some(replica.get("/readyz")).filter(|(_, said)| said.contains("infras.hostedcluster.densityops.com"))
     });
@@ -245,8 +162,8 @@ fn definitions_that_come_later_are_waited_for() {
 fn beside_controllers_on_a_machine_it_leaves_them_their_objects() {
     let server = apiserver();
     let kubectl = server.kubectl();
-    let replica = Replica::start(&server, "cluster").working();
-    let before = version(&kubectl);
+    let replica = replica(&server, "cluster").working();
+    let before = kubectl.version_of(NETWORKS);
     kubectl.ok_with("apply -f -", &network("net"));
     kubectl.ok("wait --for=jsonpath={.status.conditions[0].reason}=NeedsContainerEngine ctrnet/net --timeout=60s");
     let (controllers, _home) =
@@ -256,7 +173,7 @@ fn beside_controllers_on_a_machine_it_leaves_them_their_objects() {
     kubectl.ok_with("apply -f -", &network("later"));
     kubectl.ok("wait --for=jsonpath={.status.conditions[0].reason}=NoContainerEngine ctrnet/later --timeout=60s");
     assert_eq!(reasons(&kubectl)[&("ContainerNetwork".to_owned(), "net".to_owned())], "NoContainerEngine");
-    assert_eq!(changes(&kubectl, &before)["net"], 2, "each has said it once");
+    assert_eq!(kubectl.changes(NETWORKS, &before)["net"], 2, "each has said it once");
     controllers.signal(Signal::TERM);
     assert_eq!(controllers.wait().code, Some(0));
     replica.ends_well();

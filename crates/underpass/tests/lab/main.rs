@@ -2,10 +2,12 @@
 //!
 //! - `install`: onto the cluster, newer over older, and off it without a trace. It takes our definitions away, so that no other test of
 //!   them can run at the same time.
+//! - `operator`: replicas that follow each other. It brings our definitions, and takes them away.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod install;
+mod operator;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
