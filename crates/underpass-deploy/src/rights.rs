@@ -38,25 +38,18 @@ pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
 
 fn operator_rules() -> Vec<Value> {
     let mut rules: Vec<Value> = [UNDERPASS_GROUP, HOSTED_CLUSTER_GROUP].into_iter().flat_map(kinds_of_group).collect();
-    rules.extend([
-        // What ends or begins is told as Events.
-        json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"] }),
-        // Its uid tells this cluster from every other.
-        json!({ "apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"] }),
-        // Tunnels may lead to Services.
-        json!({ "apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"] }),
-        json!({ "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"] }),
-    ]);
+    // What ends or begins is told as Events.
+    rules.push(json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"] }));
     rules
 }
 
-/// Objects are read, their finalizers are set (a patch of the object), and their status is written; none is made or deleted.
+/// Objects are read and their status is written; none is made, changed or deleted.
 fn kinds_of_group(group: &str) -> [Value; 2] {
     let plurals = || KINDS.iter().filter(|kind| kind.group == group).map(|kind| kind.plural);
     let objects: Vec<&str> = plurals().collect();
     let status: Vec<String> = plurals().map(|plural| format!("{plural}/status")).collect();
     [
-        json!({ "apiGroups": [group], "resources": objects, "verbs": ["get", "list", "watch", "patch"] }),
+        json!({ "apiGroups": [group], "resources": objects, "verbs": ["get", "list", "watch"] }),
         json!({ "apiGroups": [group], "resources": status, "verbs": ["patch"] }),
     ]
 }
