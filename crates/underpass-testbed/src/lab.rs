@@ -100,6 +100,6 @@ impl Drop for LabNamespace {
 }
 
 /// The folder of the whole project.
-fn checkout() -> PathBuf {
+pub(crate) fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("this crate lies in its workspace")
 }

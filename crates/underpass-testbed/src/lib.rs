@@ -3,6 +3,7 @@
 //! Everything here panics when it fails, with all that the processes said: the caller is a test. Every process that is started here
 //! is ended when its value goes, every folder is removed, and nothing is shared between two tests: no port, no home, no cache.
 
+mod control_plane;
 mod engines;
 pub mod fidelity;
 mod forwarder;
@@ -23,6 +24,7 @@ mod unique;
 pub mod usage;
 mod wait;
 
+pub use control_plane::ControlPlane;
 pub use engines::{PrivateEngine, TestEngine, engines};
 pub use forwarder::Forwarder;
 pub use guide::follow_guide;

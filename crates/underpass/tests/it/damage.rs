@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::apiserver;
+use crate::server::embedded_apiserver;
 use crate::hostile::{get, send};
 use manifests::{Sample, samples};
 use mutation::{damaged_bytes, damaged_options, damaged_value, json_patch};
@@ -21,7 +21,7 @@ const STEPS: usize = 350;
 
 #[tokio::test]
 async fn damaged_bodies_break_nothing() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     let samples = samples();
     for sample in samples.iter() {

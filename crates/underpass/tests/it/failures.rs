@@ -164,7 +164,7 @@ fn taken_port() -> (std::os::fd::OwnedFd, String) {
 
 #[tokio::test]
 async fn a_kubeconfig_that_leads_nowhere() {
-    let (server, other) = (crate::apiserver(), crate::apiserver());
+    let (server, other) = (crate::server::embedded_apiserver(), crate::server::embedded_apiserver());
     let good = Kubeconfig::read_from(server.kubeconfig()).unwrap();
     let foreign = Kubeconfig::read_from(other.kubeconfig()).unwrap();
     let authority =

@@ -5,7 +5,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use underpass_testbed::{PATIENCE, wait_until};
 
-use crate::apiserver;
+use crate::server::embedded_apiserver;
 
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -60,7 +60,7 @@ fn version(name: &str, storage: bool) -> Value {
 
 #[tokio::test]
 async fn what_could_not_be_read_back_is_not_stored() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     let (code, why) = post(&client, DEFINITIONS, &definition("wells", "x.io", "Well", &[version("v1", true)])).await;
     assert_eq!(code, 200, "{why}");
@@ -78,7 +78,7 @@ async fn what_could_not_be_read_back_is_not_stored() {
 
 #[tokio::test]
 async fn a_small_patch_cannot_make_a_large_document() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     post(&client, MAPS, &json!({ "metadata": { "name": "m" }, "data": { "a": "b" } })).await;
     let doubling: Vec<Value> = (0..60).map(|n| json!({ "op": "copy", "from": "", "path": format!("/x{n}") })).collect();
@@ -90,7 +90,7 @@ async fn a_small_patch_cannot_make_a_large_document() {
 
 #[tokio::test]
 async fn a_definition_cannot_take_the_place_of_a_kind_of_kubernetes() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     post(&client, leases, &json!({ "metadata": { "name": "kept" } })).await;
@@ -104,7 +104,7 @@ async fn a_definition_cannot_take_the_place_of_a_kind_of_kubernetes() {
 
 #[tokio::test]
 async fn the_storage_version_of_a_definition_can_change() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     post(&client, DEFINITIONS, &definition("wells", "y.io", "Well", &[version("v1", true)])).await;
     server.kubectl().ok("wait --for=condition=Established crd/wells.y.io --timeout=60s");
@@ -117,7 +117,7 @@ async fn the_storage_version_of_a_definition_can_change() {
 
 #[tokio::test]
 async fn a_kind_is_not_deleted_in_all_namespaces_at_once() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     post(&client, "/api/v1/namespaces/default/secrets", &json!({ "metadata": { "name": "kept" } })).await;
     for path in ["/api/v1/secrets", "/api/v1/namespaces"] {
@@ -128,7 +128,7 @@ async fn a_kind_is_not_deleted_in_all_namespaces_at_once() {
 
 #[tokio::test]
 async fn a_spoilt_certificate_map_comes_back_and_holds_nothing_up() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     let path = format!("{MAPS}/kube-root-ca.crt");
     let spoilt = json!({ "immutable": true, "data": { "ca.crt": "x" } });
@@ -145,7 +145,7 @@ async fn a_spoilt_certificate_map_comes_back_and_holds_nothing_up() {
 
 #[tokio::test]
 async fn an_owner_that_cannot_be_named_is_no_reason_to_delete() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     let (_, map) = post(&client, MAPS, &json!({ "metadata": { "name": "owner" } })).await;
     let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": map["metadata"]["uid"] });
@@ -160,7 +160,7 @@ async fn an_owner_that_cannot_be_named_is_no_reason_to_delete() {
 
 #[tokio::test]
 async fn small_words_are_read_as_kubernetes_reads_them() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     post(&client, MAPS, &json!({ "metadata": { "name": "m" } })).await;
     let (code, why) = post(&client, &format!("{MAPS}?dryRun=All"), &json!({ "metadata": { "name": "m" } })).await;
@@ -175,7 +175,7 @@ async fn small_words_are_read_as_kubernetes_reads_them() {
 
 #[tokio::test]
 async fn nobody_acts_as_somebody_else() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let client = server.client().await;
     let as_bob = Request::get("/api/v1/secrets").header("impersonate-user", "bob").body(Vec::new()).unwrap();
     let Err(kube::Error::Api(refused)) = client.request::<Value>(as_bob).await else { panic!("bob was let in") };

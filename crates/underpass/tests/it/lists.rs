@@ -13,7 +13,6 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use underpass_testbed::Underpass;
 
 const KEYS: [&str; 3] = ["app", "tier", "example.com/zone"];
 const VALUES: [&str; 3] = ["", "blue", "green-1.x"];
@@ -201,7 +200,7 @@ impl Space<'_> {
 
 fn check<S: Strategy>(cases: u32, strategy: S, case: impl Fn(&Space, S::Value) -> Result<(), TestCaseError>) {
     let runtime = Runtime::new().unwrap();
-    let server: Underpass = crate::apiserver();
+    let server = crate::apiserver();
     let client = runtime.block_on(server.client());
     let count = std::cell::Cell::new(0);
     let config = Config { cases, max_shrink_iters: 60, failure_persistence: None, ..Config::default() };

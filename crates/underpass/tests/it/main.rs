@@ -17,8 +17,11 @@
 //! - `project`: what the README, the Makefile and CI promise is one and the same, and true.
 //! - `proxy`: `underpass proxy` with a file, real clients and real backends; `explain route`.
 //! - `tunnel`: containers reach servers on the host, on real Podman and real Docker.
+//! - `two_servers`: the embedded server and a kube-apiserver get the same requests, and their answers are compared whole.
 //! - `up`: the life of `underpass up`, from the ready line to the last object.
 //! - `watches`: watches at the end of history, and beside one that does not read.
+//!
+//! What is about Kubernetes' API and not about us runs against a kube-apiserver too, unchanged: `server` says how, `scripts/test-lab` does it.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -38,14 +41,16 @@ mod operator;
 mod pair;
 mod project;
 mod proxy;
+mod server;
 mod tunnel;
+mod two_servers;
 mod up;
 mod watches;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use underpass_testbed::{Launch, Underpass};
+use server::Server;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_underpass");
 
@@ -54,14 +59,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// `underpass up` that keeps nothing.
-fn up() -> Underpass {
-    Underpass::start(BINARY)
+/// An API server with our controllers.
+fn up() -> Server {
+    Server::with_controllers()
 }
 
-/// `underpass apiserver` that keeps nothing: for tests in which no controller may meddle.
-fn apiserver() -> Underpass {
-    Launch::apiserver(BINARY).start()
+/// An API server, for tests in which no controller of ours may meddle.
+fn apiserver() -> Server {
+    Server::alone()
 }
 
 /// A ContainerNetwork with all defaults, as YAML.

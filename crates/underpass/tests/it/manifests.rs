@@ -137,11 +137,11 @@ impl Strict {
     }
 }
 
-fn path(object: &Value) -> String {
+pub(crate) fn path(object: &Value) -> String {
     format!("{}/{}", collection(object), object["metadata"]["name"].as_str().unwrap())
 }
 
-fn collection(object: &Value) -> String {
+pub(crate) fn collection(object: &Value) -> String {
     let Some(kind) = kind(object) else { return "/api/v1/namespaces".to_owned() };
     let api = format!("/apis/{}", kind.api_version());
     if !kind.namespaced {
@@ -152,7 +152,7 @@ fn collection(object: &Value) -> String {
 }
 
 /// The kind, if it is ours; the only other one in our manifests is Namespace.
-fn kind(document: &Value) -> Option<&'static Kind> {
+pub(crate) fn kind(document: &Value) -> Option<&'static Kind> {
     underpass_resources::kind(document["kind"].as_str()?)
 }
 
@@ -174,7 +174,7 @@ fn assert_within(written: &Value, stored: &Value, place: &str) {
     }
 }
 
-fn files(folder: &str) -> Vec<String> {
+pub(crate) fn files(folder: &str) -> Vec<String> {
     let entries = std::fs::read_dir(root().join(folder)).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.retain(|name| name.ends_with(".yaml"));

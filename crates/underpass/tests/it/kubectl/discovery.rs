@@ -60,7 +60,7 @@ fn versions_are_listed() {
     ];
     assert_eq!(versions.lines().collect::<Vec<_>>(), expected);
     assert_contains(&kubectl.ok("version"), &["Server Version: v1.", "+underpass-"]);
-    assert_contains(&kubectl.ok("cluster-info"), &[&server.ready().api]);
+    assert_contains(&kubectl.ok("cluster-info"), &[server.api()]);
 }
 
 #[test]

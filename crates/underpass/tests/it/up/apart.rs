@@ -98,7 +98,7 @@ fn one_and_a_second(server: &Underpass) -> [(Process, tempfile::TempDir); 2] {
 
 #[test]
 fn of_two_controllers_one_works_and_the_other_follows_it() {
-    let server = crate::apiserver();
+    let server = crate::server::embedded_apiserver();
     let [(first, _first_home), (mut second, _second_home)] = one_and_a_second(&server);
     let waits = second.stderr();
     assert_contains(&waits, &[&holder(&server), &format!("_{}_", first.pid())]);
@@ -115,7 +115,7 @@ fn of_two_controllers_one_works_and_the_other_follows_it() {
 
 #[test]
 fn a_killed_controllers_process_is_followed_when_its_lease_is_over() {
-    let server = crate::apiserver();
+    let server = crate::server::embedded_apiserver();
     let [(first, _first_home), (second, _second_home)] = one_and_a_second(&server);
     first.signal(Signal::KILL);
     first.wait();

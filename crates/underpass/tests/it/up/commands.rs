@@ -96,7 +96,7 @@ fn the_definitions_can_be_given_to_a_cluster() {
     let documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
     assert_eq!(documents.len(), underpass_resources::KINDS.len());
     assert!(documents.iter().all(|document| document["kind"] == "CustomResourceDefinition"));
-    let server = crate::apiserver();
+    let server = crate::server::embedded_apiserver();
     let applied = server.kubectl().ok_with("apply --server-side --force-conflicts -f -", &yaml);
     assert_eq!(applied.matches(" serverside-applied\n").count(), documents.len(), "{applied}");
 }

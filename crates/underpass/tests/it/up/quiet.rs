@@ -1,12 +1,12 @@
 //! An object that cannot be made ready is said so once, not over and over.
 
 use super::{assert_contains, network};
-use crate::up;
+use crate::server::embedded_up;
 
 /// Writes of others push the log on while the object is watched: had the controllers anything to repeat, it would stand between.
 #[test]
 fn without_an_engine_the_condition_says_so_and_then_nothing_happens() {
-    let server = up();
+    let server = embedded_up();
     let kubectl = server.kubectl();
     kubectl.ok_with("apply -f -", &network("net"));
     kubectl.ok("wait --for=condition=Ready=False ctrnet/net --timeout=60s");

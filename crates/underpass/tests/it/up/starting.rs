@@ -6,11 +6,12 @@ use std::process::Command;
 use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, wait_until};
 
 use super::{assert_contains, network};
-use crate::{BINARY, up};
+use crate::BINARY;
+use crate::server::embedded_up;
 
 #[test]
 fn the_ready_line_is_json_for_programs() {
-    let mut server = up();
+    let mut server = embedded_up();
     let (api, pid) = (server.ready().api.clone(), server.ready().pid);
     assert!(api.starts_with("https://127.0.0.1:"), "{api}");
     assert_eq!(pid, server.process().pid());
@@ -37,7 +38,7 @@ fn the_ready_block_is_text_for_people() {
 
 #[test]
 fn the_kubeconfig_is_private_and_gone_at_the_end() {
-    let server = up();
+    let server = embedded_up();
     let path = server.kubeconfig().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(server.stop().code, Some(0));
@@ -46,7 +47,7 @@ fn the_kubeconfig_is_private_and_gone_at_the_end() {
 
 #[test]
 fn a_kubeconfig_that_somebody_else_wrote_since_stays() {
-    let server = up();
+    let server = embedded_up();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     let told = Launch::up(BINARY).arg("--kubeconfig").arg(&path).start();

@@ -6,14 +6,15 @@ use serde_json::Value;
 use underpass_testbed::{Launch, Process, Signal, Underpass};
 
 use super::{assert_contains, launch, network};
-use crate::{BINARY, up};
+use crate::BINARY;
+use crate::server::embedded_up;
 
 fn status(server: &Underpass) -> Launch {
     launch("status").arg("--kubeconfig").arg(server.kubeconfig())
 }
 
 fn server_with_a_network() -> Underpass {
-    let server = up();
+    let server = embedded_up();
     let kubectl = server.kubectl();
     kubectl.ok_with("apply -f -", &network("web"));
     kubectl.ok("wait --for=condition=Ready=False ctrnet/web --timeout=60s");
@@ -49,7 +50,7 @@ fn the_data_directory_says_whom_to_ask() {
 
 #[test]
 fn without_controllers_it_says_so_and_how_to_start_them() {
-    let server = crate::apiserver();
+    let server = crate::server::embedded_apiserver();
     let nothing = status(&server).run();
     assert_eq!(nothing.stderr, "", "nothing is there that could be wrong");
     server.kubectl().ok_with("apply -f -", &network("web"));
@@ -159,7 +160,7 @@ fn without_a_server_it_says_how_to_get_one() {
     let ended = launch("status").run();
     assert_eq!(ended.code, Some(1), "{ended}");
     assert_contains(&ended.stderr, &["there is no kubeconfig at ", "start `underpass up`", "--kubeconfig"]);
-    let server = up();
+    let server = embedded_up();
     let copy = tempfile::NamedTempFile::new().unwrap();
     std::fs::copy(server.kubeconfig(), copy.path()).unwrap();
     server.kill();
