@@ -142,14 +142,16 @@ impl Call<'_> {
     fn check_delete(&self, live: &Object, options: &DeleteOptions) -> Result<(), ApiError> {
         let subject = self.resource.subject(&self.target.name);
         let checks = [
-            ("UID", &options.uid, object::uid(live)),
-            ("ResourceVersion", &options.resource_version, object::resource_version(live)),
+            ("UID", &options.uid, object::uid(live), "deleted and then recreated"),
+            ("ResourceVersion", &options.resource_version, object::resource_version(live), "modified"),
         ];
-        for (what, wanted, found) in checks {
+        for (what, wanted, found, guess) in checks {
             if let Some(wanted) = wanted.as_ref().filter(|w| w.as_str() != found) {
-                let why =
-                    format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-                return Err(ApiError::conflict(&subject, &why));
+                let why = format!(
+                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
+                     The object might have been {guess}"
+                );
+                return Err(ApiError::conflict(&self.resource.kind_subject(&self.target.name), &why));
             }
         }
         if self.resource.is("", "Namespace")

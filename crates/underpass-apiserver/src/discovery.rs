@@ -25,6 +25,8 @@ const AGGREGATED: [(&str, &str); 2] = [
 ];
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// In the order in which Kubernetes names those of a custom resource.
+const CUSTOM_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 /// What is left of a resource whose definition is being deleted.
 const TERMINATING_VERBS: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
@@ -285,8 +287,8 @@ impl Entry {
 }
 
 fn verbs(resource: &Resource) -> Vec<&'static str> {
-    if resource.custom().is_some_and(|custom| custom.terminating) {
-        return TERMINATING_VERBS.to_vec();
+    if let Some(custom) = resource.custom() {
+        return if custom.terminating { TERMINATING_VERBS.to_vec() } else { CUSTOM_VERBS.to_vec() };
     }
     // Emptying a server of all its namespaces in one call is not a verb that Kubernetes has.
     let all = !resource.is("", "Namespace");
@@ -396,7 +398,7 @@ mod tests {
         let (list, _, _) = get("/apis/apps.example.com/v1", "").unwrap();
         assert_eq!(list["groupVersion"], "apps.example.com/v1");
         let widgets = named(&list["resources"], "name", "widgets");
-        assert_eq!(widgets["verbs"], json!(VERBS));
+        assert_eq!(widgets["verbs"], json!(CUSTOM_VERBS));
         assert_eq!(widgets["shortNames"], json!(["wg"]));
         assert_eq!(widgets["namespaced"], false);
         let hash = BASE64_STANDARD.encode(&Sha256::digest("apps.example.com/v1/Widget")[..8]);

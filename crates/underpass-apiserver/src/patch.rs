@@ -28,15 +28,17 @@ pub(crate) enum PatchType {
 }
 
 impl PatchType {
-    pub(crate) fn of(content_type: &str) -> Result<Self, ApiError> {
+    /// Custom resources have no fields whose lists could be merged by key.
+    pub(crate) fn of(content_type: &str, custom: bool) -> Result<Self, ApiError> {
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            other => Err(ApiError::unsupported_media_type(format!(
-                "the body of the request was in an unknown format ({other:?}) - accepted media types include: \
-                 application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
+            _ => Err(ApiError::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, \
+                 application/merge-patch+json, {}application/apply-patch+yaml",
+                if custom { "" } else { "application/strategic-merge-patch+json, " }
             ))),
         }
     }
@@ -51,11 +53,6 @@ impl Call<'_> {
     ) -> Result<Written, ApiError> {
         if type_ == PatchType::Apply {
             return self.apply(body, options).await;
-        }
-        if type_ == PatchType::Strategic && self.resource.custom().is_some() {
-            let why = "the body of the request was in an unknown format - accepted media types include: \
-                       application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
-            return Err(ApiError::unsupported_media_type(why));
         }
         let (patch, oddities) = read_patch(type_, body)?;
         let mut warnings = Vec::new();

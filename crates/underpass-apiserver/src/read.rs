@@ -118,11 +118,16 @@ impl Call<'_> {
     /// The list object, in pieces: the items are the stored texts themselves.
     pub(crate) fn list_text(&self, page: &Page) -> Vec<Bytes> {
         let resource = &*self.resource;
+        let mut metadata = page.metadata();
+        if resource.custom().is_some() && page.continue_token.is_none() {
+            // Kubernetes leaves it out of lists whose items it knows, and of no others.
+            metadata["continue"] = json!("");
+        }
         let head = format!(
             "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
             Value::from(resource.list_kind.as_str()),
             Value::from(resource.api_version()),
-            page.metadata()
+            metadata
         );
         let mut pieces = Vec::with_capacity(page.entries.len() * 2 + 2);
         pieces.push(Bytes::from(head));

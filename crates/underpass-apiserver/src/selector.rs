@@ -203,8 +203,7 @@ impl FieldSelector {
                 field => is_selectable(resource, field),
             };
             if !known {
-                let kind = format!("{}, Kind={}", resource.api_version(), resource.kind);
-                return Err(ApiError::bad_request(format!("field label not supported for {kind}: {}", term.field)));
+                return Err(ApiError::bad_request(unknown_field(resource, &term.field)));
             }
         }
         Ok(())
@@ -217,6 +216,16 @@ impl FieldSelector {
 
     pub(crate) fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|term| (field_text(object, &term.field) == term.value) == term.equal)
+    }
+}
+
+/// In Kubernetes' words, which differ with who knows the fields of a kind.
+fn unknown_field(resource: &Resource, field: &str) -> String {
+    match &resource.origin {
+        Origin::Builtin(builtin) if SELECTABLE.iter().all(|(kind, _)| *kind != builtin.kind) => {
+            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
+        _ => format!("field label not supported: {field}"),
     }
 }
 

@@ -81,7 +81,7 @@ impl Service {
         match path {
             "/version" | "/version/" => {
                 only_read(parts)?;
-                return Ok(json_response(StatusCode::OK, &version()));
+                return Ok(respond(StatusCode::OK, JSON, Body::Full(format!("{:#}", version()).into())));
             }
             "/metrics" => {
                 return Ok(respond(StatusCode::OK, crate::metrics::CONTENT_TYPE, self.metrics.render().into()));
@@ -239,7 +239,8 @@ impl Service {
 
     async fn change(&self, call: &Call<'_>, parts: &Parts, query: &Query, body: &Bytes) -> Answer {
         let content_type = header(parts, CONTENT_TYPE.as_str());
-        let patch = if parts.method == Method::PATCH { Some(PatchType::of(&content_type)?) } else { None };
+        let custom = call.resource.custom().is_some();
+        let patch = if parts.method == Method::PATCH { Some(PatchType::of(&content_type, custom)?) } else { None };
         let writing = match patch {
             None => Writing::Update,
             Some(PatchType::Apply) => Writing::Apply,
@@ -264,6 +265,10 @@ impl Service {
             return call.get_scale().map(|text| respond(StatusCode::OK, JSON, Body::Full(text)));
         }
         let representation = table::negotiate(&header(parts, ACCEPT.as_str()))?;
+        if let Representation::PartialObjectMetadata { list: true, .. } = representation {
+            let why = "you requested PartialObjectMetadataList, but the requested object is not a list";
+            return Err(ApiError::not_acceptable(why));
+        }
         let (asked, newest) = (ListOptions::parse(query)?.resource_version.unwrap_or(0), self.api.store.revision());
         if asked > newest {
             return Err(ApiError::future_revision(asked, newest));
@@ -283,6 +288,10 @@ impl Service {
             let mut response = respond(StatusCode::OK, JSON, Body::stream(stream));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type(representation, true)));
             return Ok(response);
+        }
+        if let Representation::PartialObjectMetadata { list: false, .. } = representation {
+            let why = "you requested PartialObjectMetadata, but the requested object is a list";
+            return Err(ApiError::not_acceptable(why));
         }
         let page = call.page(&options)?;
         if representation == Representation::Json {

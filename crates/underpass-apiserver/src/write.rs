@@ -214,7 +214,7 @@ impl Call<'_> {
             "" | ANY_VERSION if self.resource.custom().is_some() => {
                 let path = "metadata.resourceVersion".into();
                 let error = FieldError::invalid(&path, &json!(0), "must be specified for an update");
-                Err(ApiError::invalid(&self.resource.kind_subject(&self.target.name), &[error]))
+                Err(ApiError::invalid(&self.resource.subject(&self.target.name), &[error]))
             }
             "" | ANY_VERSION => Ok(()),
             version if version == object::resource_version(live) => Ok(()),

@@ -115,13 +115,18 @@ impl Step<'_> {
         Ok((object, owners))
     }
 
-    /// The applier's entry: the old one if nothing happened.
+    /// The applier's entry: the old one if nothing happened. Its time is that of the last apply that changed the object: whoever applies
+    /// what is there already has none.
     fn owner(&self, before: Option<Owner>, fields: FieldSet, changed: bool) -> Owner {
         match before {
             Some(before) if !changed && before.fields == fields && before.api_version == self.manager.api_version => {
                 before
             }
-            _ => Owner::new(self.manager, fields),
+            _ if changed => Owner::new(self.manager, fields),
+            before => {
+                let time = before.map(|before| before.time).unwrap_or_default();
+                Owner { time, ..Owner::new(self.manager, fields) }
+            }
         }
     }
 

@@ -86,6 +86,14 @@ fn a_changed_value_gives_the_entry_a_new_time() {
 }
 
 #[test]
+fn whoever_applies_what_is_there_already_has_no_time() {
+    let object = applied(None, "a", &json!({"number": 1}));
+    let both = applied(Some(&object), "b", &json!({"number": 1}));
+    assert_eq!(entry(&both, "b", "Apply").unwrap().get("time"), None, "{both}");
+    assert_eq!(entry(&both, "a", "Apply"), entry(&object, "a", "Apply"));
+}
+
+#[test]
 fn what_is_no_longer_applied_goes() {
     let before = json!({
         "number": 1, "text": "t", "map": {"x": "1", "y": "2"}, "set": ["a", "b"], "atomicList": ["l"],

@@ -210,7 +210,12 @@ impl Programs {
         command.args(["--token-auth-file", "tokens.csv", "--authorization-mode", "AlwaysAllow"]);
         command.arg("--enable-priority-and-fairness=false");
         command.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
-        command.args(["--service-account-key-file", "accounts.pub", "--service-account-signing-key-file", "accounts.key"]);
+        command.args([
+            "--service-account-key-file",
+            "accounts.pub",
+            "--service-account-signing-key-file",
+            "accounts.key",
+        ]);
         command
     }
 

@@ -218,9 +218,15 @@ fn widen(written: &mut Map<String, Value>, source: &Map<String, Value>) {
 
 /// Says in standard keywords what v3 readers would otherwise miss.
 fn complete(written: &mut Map<String, Value>) {
-    if holds(written, "x-kubernetes-int-or-string") && !written.contains_key("anyOf") && !written.contains_key("allOf")
-    {
-        written.insert("anyOf".to_owned(), json!([{ "type": "integer" }, { "type": "string" }]));
+    if holds(written, "x-kubernetes-int-or-string") {
+        let either = json!([{ "type": "integer" }, { "type": "string" }]);
+        if written.contains_key("anyOf") {
+            if let Value::Array(all) = written.entry("allOf").or_insert_with(|| json!([])) {
+                all.push(json!({ "anyOf": either }));
+            }
+        } else {
+            written.insert("anyOf".to_owned(), either);
+        }
     }
     // The type that v2 must have for it is not the whole truth.
     if written.get("format").is_some_and(|format| format == "int-or-string") {

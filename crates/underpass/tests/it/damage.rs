@@ -11,8 +11,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::server::embedded_apiserver;
 use crate::hostile::{get, send};
+use crate::server::embedded_apiserver;
 use manifests::{Sample, samples};
 use mutation::{damaged_bytes, damaged_options, damaged_value, json_patch};
 

@@ -5,7 +5,8 @@ use std::process::Command;
 use serde_json::Value;
 use underpass_testbed::{Ended, Process};
 
-use crate::{BINARY, apiserver, assert_contains, root};
+use crate::server::embedded_apiserver;
+use crate::{BINARY, assert_contains, root};
 
 fn underpass(words: &[&str]) -> Ended {
     Process::start(Command::new(BINARY).args(words)).wait()
@@ -40,7 +41,7 @@ fn what_is_said_is_in_what_is_printed() {
 /// Its controllers would fight those that it has.
 #[test]
 fn an_embedded_server_is_no_cluster() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     for command in ["install", "uninstall"] {
         let refused = underpass(&[command, "--kubeconfig", &server.kubeconfig().display().to_string()]).failed();
         assert_contains(&refused, &["is an embedded API server of underpass, which runs no pods", "--context"]);

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use underpass_testbed::{Kubectl, Launch, PATIENCE, Replica, Signal, Underpass, wait_until};
 
-use crate::{BINARY, apiserver, assert_contains, network, root};
+use crate::server::embedded_apiserver;
+use crate::{BINARY, assert_contains, network, root};
 
 /// Our kinds, as kubectl is asked for all of them.
 const OURS: &str = "get underpass -A";
@@ -35,7 +36,7 @@ fn reasons(kubectl: &Kubectl) -> BTreeMap<(String, String), String> {
 
 #[test]
 fn every_kind_says_what_it_lacks_and_nothing_else_is_touched() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let kubectl = server.kubectl();
     kubectl.ok(&format!("apply -f {}", root().join("examples").display()));
     let before = kubectl.json(OURS);
@@ -66,7 +67,7 @@ fn every_kind_says_what_it_lacks_and_nothing_else_is_touched() {
 
 #[test]
 fn the_pages_tell_who_works_and_what_was_done() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let first = replica(&server, "first").working();
     let second = replica(&server, "second");
     second.ready(&format!("waiting, while {} works\n", holder(&server.kubectl())));
@@ -91,7 +92,7 @@ fn the_pages_tell_who_works_and_what_was_done() {
 
 #[test]
 fn who_ends_in_order_is_followed_at_once() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let first = replica(&server, "first").working();
     let second = replica(&server, "second").waiting();
     first.ends_well();
@@ -106,7 +107,7 @@ fn who_ends_in_order_is_followed_at_once() {
 #[test]
 fn a_killed_leader_is_followed_and_nothing_is_done_twice() {
     const OBJECTS: usize = 400;
-    let server = apiserver();
+    let server = embedded_apiserver();
     let kubectl = server.kubectl();
     let all: String = (0..OBJECTS).map(|number| format!("{}---\n", network(&format!("net-{number}")))).collect();
     kubectl.ok_with("create -f -", &all);
@@ -143,7 +144,7 @@ fn a_killed_leader_is_followed_and_nothing_is_done_twice() {
 
 #[test]
 fn definitions_that_come_later_are_waited_for() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let kubectl = server.kubectl();
     kubectl.ok("delete crd infras.hostedcluster.densityops.com --timeout=60s");
     let replica = replica(&server, "early");
@@ -160,7 +161,7 @@ fn definitions_that_come_later_are_waited_for() {
 /// `underpass controllers` knows more about what is built on its machine, and has the last word.
 #[test]
 fn beside_controllers_on_a_machine_it_leaves_them_their_objects() {
-    let server = apiserver();
+    let server = embedded_apiserver();
     let kubectl = server.kubectl();
     let replica = replica(&server, "cluster").working();
     let before = kubectl.version_of(NETWORKS);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::requests::Ask;
 
@@ -61,6 +61,8 @@ fn compare(
                 compare(format!("{place}/{index}"), Some(ours), Some(theirs), differ);
             }
         }
+        // 1.0 is 1: JSON has one kind of number.
+        (Some(Value::Number(ours)), Some(Value::Number(theirs))) if ours.as_f64() == theirs.as_f64() => {}
         _ if ours == theirs => {}
         _ => differ(place, ours, theirs),
     }
@@ -69,13 +71,21 @@ fn compare(
 fn mask(value: &mut Value) {
     match value {
         Value::Object(fields) => {
+            mask_order_of_causes(fields);
             for (name, field) in fields {
                 match field {
                     Value::String(text) if OWN.contains(&name.as_str()) => "*".clone_into(text),
                     // Sorted by time, which is the same for two of them or is not.
                     Value::Array(entries) if name == "managedFields" => {
                         entries.iter_mut().for_each(mask);
-                        entries.sort_by_key(|entry| ["manager", "operation", "subresource"].map(|key| entry[key].to_string()));
+                        entries.sort_by_key(|entry| {
+                            ["manager", "operation", "subresource"].map(|key| entry[key].to_string())
+                        });
+                    }
+                    // Kubernetes names them in any order.
+                    Value::Array(resources) if name == "resources" => {
+                        resources.iter_mut().for_each(mask);
+                        resources.sort_by_key(|it| it["name"].to_string() + &it["resource"].to_string());
                     }
                     other => mask(other),
                 }
@@ -83,8 +93,28 @@ fn mask(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(mask),
         Value::String(text) if is_age(text) => "*".clone_into(text),
+        Value::String(text) => *text = text.split_inclusive([' ', '(', ')', '"']).map(without_uid).collect(),
         _ => {}
     }
+}
+
+/// Kubernetes finds them in any order, and names them in that order in the message.
+fn mask_order_of_causes(fields: &mut Map<String, Value>) {
+    let Some(causes) = fields.get_mut("details").and_then(|it| it.get_mut("causes")).and_then(Value::as_array_mut)
+    else {
+        return;
+    };
+    if causes.len() > 1 {
+        causes.sort_by_key(Value::to_string);
+        let message = fields.get("message").and_then(Value::as_str).unwrap_or_default();
+        let sentence = message.split_once(": [").map_or(message, |(about, _)| about).to_owned();
+        fields.insert("message".to_owned(), Value::String(sentence));
+    }
+}
+
+/// A uid in a message, between brackets.
+fn without_uid(word: &str) -> &str {
+    if word.len() == 37 && word.ends_with(')') && word.matches('-').count() == 4 { "*)" } else { word }
 }
 
 /// As in the last column of a table.

@@ -9,7 +9,8 @@ use crate::root;
 
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
@@ -27,7 +28,7 @@ pub(crate) struct Ask {
     /// Whether the body names the stored version, which every server has its own of.
     pub(crate) replaces: bool,
     /// The part of the answer that is ours.
-    part: fn(Value) -> Value,
+    part: fn(&Value) -> Value,
 }
 
 impl Ask {
@@ -36,7 +37,7 @@ impl Ask {
     }
 
     fn new(method: Method, path: String, content: &'static str, body: Value) -> Self {
-        Self { what: String::new(), method, path, content, accept: JSON, body, replaces: false, part: |whole| whole }
+        Self { what: String::new(), method, path, content, accept: JSON, body, replaces: false, part: Value::clone }
     }
 
     fn post(object: &Value, query: &str) -> Self {
@@ -66,11 +67,12 @@ impl Ask {
     }
 
     fn about(mut self, file: &str) -> Self {
-        self.what = format!("{file}: {} {} {}", self.method, self.path, self.content.trim_start_matches("application/"));
+        let type_ = if self.method == Method::GET { self.accept } else { self.content };
+        self.what = format!("{file}: {} {} {}", self.method, self.path, type_.trim_start_matches("application/"));
         self
     }
 
-    pub(crate) fn part(&self, answer: Value) -> Value {
+    pub(crate) fn part(&self, answer: &Value) -> Value {
         (self.part)(answer)
     }
 }
@@ -106,13 +108,14 @@ fn descriptions() -> Vec<Ask> {
     let mut asks = Vec::new();
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     for group in ["underpass.dev", "hostedcluster.densityops.com"] {
-        for path in [format!("/apis/{group}"), format!("/apis/{group}/v1alpha1"), format!("/openapi/v3/apis/{group}/v1alpha1")] {
+        for path in
+            [format!("/apis/{group}"), format!("/apis/{group}/v1alpha1"), format!("/openapi/v3/apis/{group}/v1alpha1")]
+        {
             asks.push(Ask::get(path));
         }
     }
     for kind in KINDS {
-        asks.push(Ask::get(format!("{definitions}/{}", kind.crd_name())));
-        asks.push(Ask::get(format!("{definitions}/{}", kind.crd_name())).accepting(TABLE));
+        asks.push(Ask { part: without_owners, ..Ask::get(format!("{definitions}/{}", kind.crd_name())) });
     }
     asks.push(Ask { part: our_groups, ..Ask::get("/apis".to_owned()) });
     asks.push(Ask { part: our_groups, ..Ask::get("/apis".to_owned()).accepting(DISCOVERY) });
@@ -120,7 +123,14 @@ fn descriptions() -> Vec<Ask> {
     asks.into_iter().map(|ask| ask.about("descriptions")).collect()
 }
 
-fn our_groups(whole: Value) -> Value {
+/// Of definitions, which each server got in its own way.
+fn without_owners(whole: &Value) -> Value {
+    let mut whole = whole.clone();
+    whole["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+    whole
+}
+
+fn our_groups(whole: &Value) -> Value {
     let groups = ["groups", "items"].iter().find_map(|list| whole[list].as_array()).cloned().unwrap_or_default();
     let is_ours = |group: &Value| {
         let name = group["name"].as_str().or(group["metadata"]["name"].as_str());
@@ -131,7 +141,7 @@ fn our_groups(whole: Value) -> Value {
     json!(groups)
 }
 
-fn our_definitions(whole: Value) -> Value {
+fn our_definitions(whole: &Value) -> Value {
     let is_ours = |name: &str| name.starts_with("dev.underpass.") || name.starts_with("com.densityops.");
     let definitions = whole["definitions"].as_object().cloned().unwrap_or_default();
     let is_our_path = |path: &str| KINDS.iter().any(|kind| path.starts_with(&format!("/apis/{}/", kind.group)));
@@ -155,7 +165,11 @@ fn life(object: &Value) -> Vec<Ask> {
         asks.extend(namespace(&made));
     }
     let strict = "fieldValidation=Strict&fieldManager=test";
-    asks.extend([Ask::post(object, &format!("{strict}&dryRun=All")), Ask::post(object, strict), Ask::post(object, strict)]);
+    asks.extend([
+        Ask::post(object, &format!("{strict}&dryRun=All")),
+        Ask::post(object, strict),
+        Ask::post(object, strict),
+    ]);
     asks.extend(reads(&path, &list));
     asks.extend(patches(&path, object));
     asks.extend(statuses(&path, object));
@@ -175,7 +189,7 @@ fn life(object: &Value) -> Vec<Ask> {
 
 fn reads(path: &str, list: &str) -> Vec<Ask> {
     let wide = |accept: &'static str| [path, list].map(|path| Ask::get(path.to_owned()).accepting(accept));
-    let mut asks: Vec<Ask> = [JSON, TABLE, METADATA].into_iter().flat_map(wide).collect();
+    let mut asks: Vec<Ask> = [JSON, TABLE, METADATA, METADATA_LIST].into_iter().flat_map(wide).collect();
     asks.push(Ask::get(format!("{path}/status")));
     asks.push(Ask::get(format!("{list}?includeObject=Object")).accepting(TABLE));
     asks.push(Ask::get(format!("{list}?labelSelector=step%3Dmerge")));
@@ -204,7 +218,8 @@ fn statuses(path: &str, object: &Value) -> Vec<Ask> {
     let condition = json!({
         "type": "Ready", "status": "False", "reason": "Testing", "message": "as it is", "lastTransitionTime": "2026-01-01T00:00:00Z",
     });
-    let status = json!({ "status": { "observedGeneration": 1, "conditions": [condition] }, "spec": { "ignored": true } });
+    let status =
+        json!({ "status": { "observedGeneration": 1, "conditions": [condition] }, "spec": { "ignored": true } });
     let mut applied = status.clone();
     for field in ["apiVersion", "kind"] {
         applied[field] = object[field].clone();
@@ -215,7 +230,11 @@ fn statuses(path: &str, object: &Value) -> Vec<Ask> {
     vec![
         Ask::patch(&format!("{path}?fieldManager=teller"), MERGE, status),
         Ask::patch(&format!("{path}?fieldManager=applier"), APPLY, applied),
-        Ask::patch(&path, JSON_PATCH, json!([{ "op": "replace", "path": "/status/conditions/0/status", "value": "True" }])),
+        Ask::patch(
+            &path,
+            JSON_PATCH,
+            json!([{ "op": "replace", "path": "/status/conditions/0/status", "value": "True" }]),
+        ),
         Ask::patch(&path, MERGE, json!({ "status": { "conditions": "none" } })),
         Ask::patch(&path, STRATEGIC, json!({ "status": {} })),
     ]
@@ -238,8 +257,8 @@ fn refused(path: &str, object: &Value) -> Vec<Ask> {
         Ask::patch(path, MERGE, json!({ "metadata": { "name": "another" } })),
         Ask::patch(path, MERGE, json!({ "metadata": { "resourceVersion": "1" } })),
         Ask::new(Method::PUT, path.to_owned(), JSON, misnamed),
-        Ask::new(Method::PUT, path.to_owned(), JSON, elsewhere),
+        Ask::new(Method::PUT, format!("{path}?fieldManager=of-another-kind"), JSON, elsewhere),
         Ask::patch(path, "text/plain", json!({})),
-        Ask::new(Method::POST, path.to_owned(), JSON, json!({})),
+        Ask::new(Method::POST, format!("{path}?fieldManager=posted-to-an-object"), JSON, json!({})),
     ]
 }

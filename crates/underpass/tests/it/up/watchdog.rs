@@ -19,7 +19,7 @@ fn until_watched(up: &Underpass) -> i32 {
 
 #[test]
 fn a_watchdog_that_dies_is_told_and_replaced() {
-    let mut up = crate::up();
+    let mut up = crate::server::embedded_up();
     for _ in 0..2 {
         let pid = until_watched(&up);
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
