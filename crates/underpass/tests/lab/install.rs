@@ -1,4 +1,4 @@
-//! One after the other, because there is one set of definitions on a cluster.
+//! The life of an installation, one step after the other: there is one set of definitions on a cluster.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use underpass_testbed::{Ended, Kubectl, Lab, Process, follow_guide};
 
-use crate::{BINARY, root};
+use crate::{BINARY, alone_with_definitions, root};
 
 const LABEL: &str = "underpass.dev/installed=true";
 /// Of every kind that is installed, with those that only OpenShift has left out.
@@ -57,6 +57,7 @@ const NAMESPACE: &str = "underpass-system";
 
 #[test]
 fn onto_a_cluster_and_off_it_again() {
+    let _alone = alone_with_definitions();
     let site = Site::new();
     a_missing_image_is_told(&site);
     a_first_installation_works(&site);

@@ -1,8 +1,7 @@
 //! The operator on a real Kubernetes: `make test-lab`, or `make lab-up` and then `cargo test -p underpass --test lab`.
 //!
-//! - `install`: onto the cluster, newer over older, and off it without a trace. It takes our definitions away, so that no other test of
-//!   them can run at the same time.
-//! - `operator`: replicas that follow each other. It brings our definitions, and takes them away.
+//! - `install`: onto the cluster, newer over older, and off it without a trace.
+//! - `operator`: replicas that follow each other.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -11,10 +10,17 @@ mod operator;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use underpass_testbed::Process;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_underpass");
+
+/// A cluster has one set of our definitions: who brings them and takes them away does so alone.
+fn alone_with_definitions() -> MutexGuard<'static, ()> {
+    static DEFINITIONS: Mutex<()> = Mutex::new(());
+    DEFINITIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// An archive of this very program as an image of that name.
 fn image(name: &str) -> tempfile::NamedTempFile {

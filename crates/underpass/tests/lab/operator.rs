@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use underpass_testbed::{Kubectl, Lab, Launch, PATIENCE, Replica, wait_until};
 
-use crate::BINARY;
+use crate::{BINARY, alone_with_definitions};
 
 const OBJECTS: usize = 300;
 const NETWORKS: &str = "/apis/underpass.dev/v1alpha1/containernetworks";
@@ -40,6 +40,7 @@ impl Drop for Definitions {
 
 #[test]
 fn who_ends_is_followed_at_once_who_is_killed_within_the_term_and_nothing_is_done_twice() {
+    let _alone = alone_with_definitions();
     let lab = Lab::running();
     let definitions = Definitions::on(&lab);
     let (kubectl, namespace) = (&definitions.0, lab.namespace("operator"));
