@@ -32,6 +32,8 @@ pub(crate) enum Own {
     GroupsAndVersion,
     /// kube-apiserver writes its metrics in the older text format.
     OpenMetrics,
+    /// An Event that is written through the other one of its two groups loses all owners of its fields in Kubernetes.
+    EventsKeepOwners,
     /// An object that owns itself waits for itself in Kubernetes, for ever.
     SelfOwnersEnd,
     /// kube-apiserver takes DeleteOptions that it cannot read for a mistake of its own: 500.
