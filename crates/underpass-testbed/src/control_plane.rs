@@ -84,7 +84,7 @@ impl ControlPlane {
     #[track_caller]
     fn start_in(folder: TempDir, programs: &Programs) -> Self {
         let address = own_address();
-        let [client, peer, api] = [(); 3].map(|()| free_port(address));
+        let [client, peer, api] = free_ports(address);
         let (etcd, peer) = (format!("http://{address}:{client}"), format!("http://{address}:{peer}"));
         certify(folder.path(), address);
         let server = format!("https://{address}:{api}");
@@ -130,8 +130,10 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        for process in &self.processes {
-            process.signal(Signal::KILL);
+        for process in &mut self.processes {
+            if process.is_running() {
+                process.signal(Signal::KILL);
+            }
         }
     }
 }
@@ -282,14 +284,16 @@ fn kubeconfig(server: &str) -> String {
     )
 }
 
-/// An address of loopback for one server: on it no port that is free now is taken by another.
+/// An address of loopback for one server: only whoever listens at every address could be in its way.
 fn own_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 128 + NEXT.fetch_add(1, Ordering::Relaxed) % 127, high, low.max(1))
 }
 
-fn free_port(address: Ipv4Addr) -> u16 {
-    let listener = TcpListener::bind((address, 0)).expect("a port is free");
-    listener.local_addr().expect("it is bound").port()
+/// For etcd's clients and peers and for kube-apiserver. Not from the range that the kernel hands out: between this look and their start somebody
+/// might be given one of those at every address.
+fn free_ports(address: Ipv4Addr) -> [u16; 3] {
+    let mut free = (20_000..32_000).filter(|port| TcpListener::bind((address, *port)).is_ok());
+    [(); 3].map(|()| free.next().expect("three ports are free"))
 }
