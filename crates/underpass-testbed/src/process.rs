@@ -81,6 +81,14 @@ impl Process {
         self.wait_for(what, Self::stderr, found)
     }
 
+    /// Waits until all of this stands in its stderr, which a thread reads: what it has written may not have arrived here yet.
+    #[track_caller]
+    pub fn wait_until_told(&mut self, parts: &[&str]) {
+        for part in parts {
+            self.wait_for_stderr(part, |text| text.contains(part).then_some(()));
+        }
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.line));

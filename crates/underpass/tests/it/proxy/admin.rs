@@ -39,9 +39,9 @@ fn a_backend_without_a_service_is_refused_connections_and_says_why() {
     let mut site = Site::new().with("api", "api.example.com", &api);
     site.add("lost", "lost.example.com", &api, &json!({ "targetService": "nobody" }));
     site.write();
-    let proxy = Proxy::start(&site);
+    let mut proxy = Proxy::start(&site);
     assert_contains(&proxy.page("/clusters"), &["edge-lost::trouble::service not found: cp/nobody\n"]);
-    assert_contains(&proxy.process.stderr(), &["failed to discover endpoints: service not found: cp/nobody"]);
+    proxy.process.wait_until_told(&["failed to discover endpoints: service not found: cp/nobody"]);
 }
 
 #[test]

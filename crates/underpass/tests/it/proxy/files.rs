@@ -15,7 +15,7 @@ fn what_changes_is_obeyed_and_connections_go_on() {
     let (api, web, moved) = (Backend::start("api"), Backend::start("web"), Backend::start("moved"));
     let mut site = Site::new().with("api", "api.example.com", &api);
     site.write();
-    let proxy = Proxy::start(&site);
+    let mut proxy = Proxy::start(&site);
     let door = site.door();
     let mut connection = open(door, "api.example.com", "api");
     assert_eq!(who(door, "web.example.com"), Err(UNKNOWN_NAME));
@@ -39,15 +39,12 @@ fn what_changes_is_obeyed_and_connections_go_on() {
     becomes(door, "web.example.com", Err(UNKNOWN_NAME));
     becomes((site.address, 10_444).into(), "late.example.com", Ok("web"));
     assert_carries(&mut connection);
-    assert_contains(
-        &proxy.process.stderr(),
-        &[
-            &format!("listener {door}: ready"),
-            "upstream cluster edge-web: added",
-            "upstream cluster edge-api: updated",
-            "upstream cluster edge-web: removed",
-        ],
-    );
+    proxy.process.wait_until_told(&[
+        &format!("listener {door}: ready"),
+        "upstream cluster edge-web: added",
+        "upstream cluster edge-api: updated",
+        "upstream cluster edge-web: removed",
+    ]);
 }
 
 #[test]
@@ -102,7 +99,7 @@ fn a_file_that_cannot_be_used_at_all_changes_nothing() {
     let api = Backend::start("api");
     let mut site = Site::new().with("api", "api.example.com", &api);
     site.write();
-    let proxy = Proxy::start(&site);
+    let mut proxy = Proxy::start(&site);
     let refused = |reason: &str| {
         wait_until(reason, PATIENCE, || {
             proxy.config()["refused_source"]["reason"].as_str().filter(|text| text.contains(reason)).map(|_| ())
@@ -124,7 +121,7 @@ fn a_file_that_cannot_be_used_at_all_changes_nothing() {
     site.write();
     proxy.wait_for_generation(2);
     assert_eq!(proxy.config()["refused_source"], json!(null));
-    assert_contains(&proxy.process.stderr(), &["the one before stays in force"]);
+    proxy.process.wait_until_told(&["the one before stays in force"]);
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn an_access_log_that_nobody_reads_delays_neither_the_start_nor_the_end() {
 #[test]
 fn an_access_log_that_cannot_be_written_is_told_once_and_counted() {
     let site = site("info");
-    let proxy = Proxy::start_with(&site, &["--access-log", "/dev/full"]);
+    let mut proxy = Proxy::start_with(&site, &["--access-log", "/dev/full"]);
     for count in 1..3 {
         drop(open(site.door(), "api.example.com", "api"));
         wait_until("it is counted", PATIENCE, || {
@@ -82,5 +82,6 @@ fn an_access_log_that_cannot_be_written_is_told_once_and_counted() {
             proxy.page("/stats/prometheus").contains(&counted).then_some(())
         });
     }
+    proxy.process.wait_until_told(&["the access log cannot be written"]);
     assert_eq!(proxy.process.stderr().matches("the access log cannot be written").count(), 1);
 }

@@ -71,11 +71,10 @@ fn controllers_follow_a_server_that_moves() {
     assert_ne!(before, after);
     next.kubectl().ok_with("apply -f -", &network("after"));
     next.kubectl().ok("wait --for=condition=Ready=False ctrnet/after --timeout=60s");
-    let said = controllers.stderr();
-    assert_contains(
-        &said,
-        &[&format!("the API server has moved from {before} to {after}, says "), &format!("{before} does not answer: ")],
-    );
+    controllers.wait_until_told(&[
+        &format!("the API server has moved from {before} to {after}, says "),
+        &format!("{before} does not answer: "),
+    ]);
     controllers.signal(Signal::TERM);
     let ended = controllers.wait();
     assert_eq!(ended.code, Some(0), "{ended}");
@@ -116,12 +115,12 @@ fn of_two_controllers_one_works_and_the_other_follows_it() {
 #[test]
 fn a_killed_controllers_process_is_followed_when_its_lease_is_over() {
     let server = crate::server::embedded_apiserver();
-    let [(first, _first_home), (second, _second_home)] = one_and_a_second(&server);
+    let [(first, _first_home), (mut second, _second_home)] = one_and_a_second(&server);
     first.signal(Signal::KILL);
     first.wait();
     server.kubectl().ok_with("apply -f -", &network("net"));
     server.kubectl().ok("wait --for=condition=Ready=False ctrnet/net --timeout=60s");
-    assert_contains(&second.stderr(), &["controllers started"]);
+    second.wait_until_told(&["controllers started"]);
     assert_contains(&holder(&server), &[&format!("_{}_", second.pid())]);
 }
 
