@@ -19,7 +19,7 @@ test: setup lint ## everything that must hold: lints, then all tests, on real cl
 lint: setup ## formatting, clippy with warnings denied, dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --locked -p underpass-testbed -p underpass --test lab -- -D warnings
+	$(CARGO) clippy --locked --workspace --test lab -- -D warnings
 	./scripts/deny
 
 image: setup ## the release as a container image, dist/underpass-image.tar, and what is in it, dist/underpass-image.cdx.json
