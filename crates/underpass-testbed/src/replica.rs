@@ -38,6 +38,13 @@ impl Replica {
         Self { process, pages, _home: home }
     }
 
+    /// Waits until it has the lease; it may not have seen anything yet.
+    #[track_caller]
+    pub fn leading(mut self) -> Self {
+        self.process.wait_until_told(&["controllers started"]);
+        self
+    }
+
     /// Waits until it works.
     #[track_caller]
     pub fn working(mut self) -> Self {

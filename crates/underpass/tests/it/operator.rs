@@ -112,7 +112,7 @@ fn a_killed_leader_is_followed_and_nothing_is_done_twice() {
     let all: String = (0..OBJECTS).map(|number| format!("{}---\n", network(&format!("net-{number}")))).collect();
     kubectl.ok_with("create -f -", &all);
     let before = kubectl.version_of(NETWORKS);
-    let first = replica(&server, "first");
+    let first = replica(&server, "first").leading();
     let mut second = replica(&server, "second");
     let written = "underpass_writes_total{target=\"Status\",result=\"Ok\"}";
     // Mostly in the middle of its work; what must hold, holds at every moment.

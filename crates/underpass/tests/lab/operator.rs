@@ -52,7 +52,7 @@ fn who_ends_is_followed_at_once_who_is_killed_within_the_term_and_nothing_is_don
     kubectl.ok_with("create -f -", &(0..OBJECTS).map(network).collect::<String>());
     let before = kubectl.version_of(NETWORKS);
     let start = |name| Replica::start(BINARY, &lab.kubeconfig(), &namespace.name, name);
-    let first = start("first");
+    let first = start("first").leading();
     let second = start("second");
     // Mostly in the middle of its work; what must hold, holds at every moment.
     wait_until("some of its work", PATIENCE, || first.number(WRITTEN));
