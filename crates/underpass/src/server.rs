@@ -16,18 +16,28 @@ pub(crate) struct Server {
 
 /// The server that a kubeconfig names: one file, or several with colons between them, as KUBECONFIG may. Nothing is asked yet.
 pub(crate) async fn from_file(path: &Path) -> anyhow::Result<Server> {
-    from_file_in_context(path, None).await
-}
-
-/// The same, in another context than the kubeconfig's current one.
-pub(crate) async fn from_file_in_context(path: &Path, context: Option<String>) -> anyhow::Result<Server> {
-    let files: Vec<PathBuf> = std::env::split_paths(path).filter(|file| file.exists()).collect();
-    if files.is_empty() {
+    if files(path).is_empty() {
         bail!("there is no kubeconfig at {}: start `underpass up`, or name another with --kubeconfig", path.display());
     }
+    in_context(path, None).await
+}
+
+/// The cluster that a kubeconfig names, in another context than its current one if that is said.
+pub(crate) async fn cluster_from_file(path: &Path, context: Option<String>) -> anyhow::Result<Server> {
+    if files(path).is_empty() {
+        bail!("there is no kubeconfig at {}: say with --kubeconfig which cluster is meant", path.display());
+    }
+    in_context(path, context).await
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    std::env::split_paths(path).filter(|file| file.exists()).collect()
+}
+
+async fn in_context(path: &Path, context: Option<String>) -> anyhow::Result<Server> {
     let mut all = Kubeconfig::default();
     let mut text = String::new();
-    for file in &files {
+    for file in &files(path) {
         all = Kubeconfig::read_from(file)
             .and_then(|one| all.merge(one))
             .map_err(|error| anyhow!("{}: {}", cannot_use(file), why(&error)))?;

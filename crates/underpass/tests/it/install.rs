@@ -52,5 +52,5 @@ fn an_embedded_server_is_no_cluster() {
 #[test]
 fn without_a_kubeconfig_it_says_where_one_is_expected() {
     let refused = underpass(&["install", "--kubeconfig", "/nowhere/kubeconfig"]).failed();
-    assert_contains(&refused, &["there is no kubeconfig at /nowhere/kubeconfig"]);
+    assert_contains(&refused, &["there is no kubeconfig at /nowhere/kubeconfig: say with --kubeconfig which cluster"]);
 }

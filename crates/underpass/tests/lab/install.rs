@@ -157,8 +157,11 @@ fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     assert!(site.installed().lines().all(|line| line.starts_with("customresourcedefinition")), "{}", site.installed());
     assert_eq!(site.kubectl.ok("get proxyservers -A -o name").lines().count(), 1);
     site.install("").ok();
+    site.kubectl.ok(&format!("create deployment idle -n {NAMESPACE} --image lab.local/nowhere:1 --replicas 0"));
     let told = site.underpass("uninstall --yes").told();
-    assert!(told.contains("nothing of underpass is left"), "{told}");
+    let kept = format!("keeping   Namespace {NAMESPACE}, in which there is more than ours: Deployment idle");
+    assert!(told.contains(&kept) && told.contains("nothing of underpass is left"), "{told}");
+    site.kubectl.ok(&format!("delete ns {NAMESPACE}"));
     nothing_is_left(site);
     let again = site.underpass("uninstall --yes").told();
     assert!(again.contains("nothing of underpass is installed"), "{again}");

@@ -1,6 +1,6 @@
 //! The cluster that is installed on: objects as values, by whatever kind they name.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use anyhow::{Context, bail};
@@ -51,7 +51,7 @@ impl Cluster {
     /// A server that answers, and that runs pods.
     pub(crate) async fn connect(flags: ClusterFlags) -> anyhow::Result<Self> {
         let kubeconfig = settings::cluster_kubeconfig(flags.kubeconfig)?;
-        let server = server::from_file_in_context(&kubeconfig, flags.context).await?;
+        let server = server::cluster_from_file(&kubeconfig, flags.context).await?;
         let version = server.client.apiserver_version().await.map_err(|error| explain(error, "its version"))?;
         if version.git_version.contains("+underpass") {
             bail!(
@@ -197,14 +197,8 @@ fn name(object: &Value) -> String {
 /// Each kind that is installed anywhere, once.
 fn resources() -> Vec<ApiResource> {
     let all = objects(&Settings { platform: Platform::OpenShift, ..Settings::default() });
-    let mut seen = BTreeMap::new();
-    let mut resources = Vec::new();
-    for object in &all {
-        if seen.insert(object["kind"].to_string(), ()).is_none() {
-            resources.push(resource(object));
-        }
-    }
-    resources
+    let mut seen = BTreeSet::new();
+    all.iter().filter(|object| seen.insert(object["kind"].to_string())).map(resource).collect()
 }
 
 fn resource(object: &Value) -> ApiResource {

@@ -22,7 +22,12 @@ pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
         return Ok(Ended::Well);
     }
     let cluster = Cluster::connect(args.cluster.clone()).await?;
-    let settings = asked_of(&cluster, settings(&args), &args).await?;
+    let settings = settings_on(&cluster, &args).await?;
+    let on_openshift = if settings.platform == Platform::OpenShift { " (OpenShift)" } else { "" };
+    tell(&format!(
+        "installing {} as {OPERATOR} in the namespace {} of {}{on_openshift}",
+        settings.image, settings.namespace, cluster.url
+    ));
     let all = objects(&settings);
     let conflicts = if args.force_conflicts { Conflicts::Force } else { Conflicts::Refuse };
     cluster.rehearse(&all, conflicts).await.context("nothing was changed")?;
@@ -72,20 +77,14 @@ fn settings(args: &Install) -> Settings {
 }
 
 /// What was not said is asked of the cluster.
-async fn asked_of(cluster: &Cluster, mut settings: Settings, args: &Install) -> anyhow::Result<Settings> {
+async fn settings_on(cluster: &Cluster, args: &Install) -> anyhow::Result<Settings> {
+    let mut settings = settings(args);
     if args.platform.is_none() && cluster.is_openshift().await? {
         settings.platform = Platform::OpenShift;
     }
     if args.api_server_port.is_none() {
         settings.api_server_port = cluster.api_server_port().await?.unwrap_or(settings.api_server_port);
     }
-    tell(&format!(
-        "installing {} as {OPERATOR} in the namespace {} of {}{}",
-        settings.image,
-        settings.namespace,
-        cluster.url,
-        if settings.platform == Platform::OpenShift { " (OpenShift)" } else { "" }
-    ));
     Ok(settings)
 }
 

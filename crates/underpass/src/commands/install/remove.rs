@@ -6,10 +6,10 @@ use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
-use kube::api::{ListParams, PartialObjectMeta};
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt};
+use kube::api::{DynamicObject, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::discovery::{Discovery, Scope, verbs};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use underpass_deploy::{INSTALLED, MANAGED_BY, OPERATOR};
 use underpass_operator::{Answer, is_not_served, kinds, teardown};
@@ -136,50 +136,44 @@ fn lease(namespace: &str) -> Value {
     json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata })
 }
 
-/// What would go with the namespace though we did not bring it.
+/// What would go with the namespace though we did not bring it, whatever its kind.
 async fn strangers(cluster: &Cluster, namespace: &str) -> anyhow::Result<Vec<String>> {
-    let mut all = of_kind::<Pod>(cluster, namespace).await?;
-    all.extend(of_kind::<Service>(cluster, namespace).await?);
-    all.extend(of_kind::<PersistentVolumeClaim>(cluster, namespace).await?);
-    all.extend(of_kind::<Secret>(cluster, namespace).await?);
-    all.extend(of_kind::<ConfigMap>(cluster, namespace).await?);
+    let discovery = Discovery::new(cluster.client.clone()).run().await.map_err(Answer::from);
+    let discovery = discovery.context("cannot ask which kinds the cluster has")?;
+    let kinds = discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
+    let mut all = Vec::new();
+    for (resource, able) in kinds {
+        if able.scope != Scope::Namespaced || !able.supports_operation(verbs::LIST) {
+            continue;
+        }
+        let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &resource);
+        let list = api.list_metadata(&ListParams::default()).await.map_err(Answer::from);
+        let list = list.with_context(|| format!("cannot look for {} in {namespace}", resource.plural))?;
+        let others = list.items.iter().filter(|object| !is_the_clusters(&resource.kind, object) && !is_ours(object));
+        all.extend(others.map(|object| format!("{} {}", resource.kind, object.name_any())));
+    }
     Ok(all)
 }
 
-async fn of_kind<K>(cluster: &Cluster, namespace: &str) -> anyhow::Result<Vec<String>>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(cluster.client.clone(), namespace);
-    let list = api.list_metadata(&ListParams::default()).await.map_err(Answer::from);
-    let list = list.with_context(|| format!("cannot look for {} in {namespace}", K::plural(&())))?;
-    let stranger = |object: &&PartialObjectMeta<K>| {
-        !is_the_clusters(&object.metadata.name.clone().unwrap_or_default()) && !is_ours(object)
-    };
-    Ok(list.items.iter().filter(stranger).map(|object| format!("{} {}", K::kind(&()), object.name_any())).collect())
-}
-
-fn is_ours<K: Resource<DynamicType = ()>>(object: &PartialObjectMeta<K>) -> bool {
+fn is_ours(object: &PartialObjectMeta<DynamicObject>) -> bool {
     let (label, value) = INSTALLED;
     object.labels().get(label).is_some_and(|found| found == value)
 }
 
-/// Every namespace gets these from the cluster itself.
-fn is_the_clusters(name: &str) -> bool {
-    ["kube-root-ca.crt", "openshift-service-ca.crt"].contains(&name)
-        || [
-            "default-token-",
-            "builder-token-",
-            "deployer-token-",
-            "default-dockercfg-",
-            "builder-dockercfg-",
-            "deployer-dockercfg-",
-        ]
-        .iter()
-        .any(|start| name.starts_with(start))
+/// What a cluster makes by itself in every namespace, or of other objects there. The accounts `builder` and `deployer` are OpenShift's.
+fn is_the_clusters(kind: &str, object: &PartialObjectMeta<DynamicObject>) -> bool {
+    let of_an_account = |name: &str| {
+        let parts = name.split_once("-token-").or_else(|| name.split_once("-dockercfg-"));
+        parts.is_some_and(|(account, _)| ["builder", "default", "deployer"].contains(&account))
+    };
+    match (kind, object.name_any().as_str()) {
+        ("Event" | "PodMetrics", _) => true,
+        ("ServiceAccount", name) => ["builder", "default", "deployer"].contains(&name),
+        ("ConfigMap", name) => ["kube-root-ca.crt", "openshift-service-ca.crt"].contains(&name),
+        ("Secret", name) => of_an_account(name),
+        ("RoleBinding", name) => name.starts_with("system:"),
+        _ => !object.owner_references().is_empty(),
+    }
 }
 
 fn is_definition(object: &Value) -> bool {
