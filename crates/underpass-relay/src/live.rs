@@ -29,7 +29,12 @@ pub struct Live {
     pub listeners: Vec<Arc<LiveListener>>,
     /// Of earlier tables, with connections that have not ended yet: a route that comes back has them again.
     leaving: Vec<Arc<LiveRoute>>,
+    /// The same in every table of a relay.
+    pub(crate) turned: Option<Told>,
 }
+
+/// Somebody who is told that something happened.
+pub(crate) type Told = Arc<dyn Fn() + Send + Sync>;
 
 pub struct LiveListener {
     pub name: String,
@@ -48,6 +53,8 @@ pub struct LiveRoute {
     /// A newer table does not have it, or means another target by it: its connections end after the drain time. Shared by all
     /// generations that go on as each other, so that connections of the oldest hear of it too.
     pub(crate) removed: Arc<AtomicBool>,
+    /// Told when an endpoint that answered does not any more, or the other way round.
+    turned: Option<Told>,
 }
 
 /// One place to dial, with what is known of it. States are what was seen, not what was hoped.
@@ -70,10 +77,17 @@ pub struct Endpoint {
 }
 
 impl Live {
+    /// Of a relay that was not told anything yet.
+    pub(crate) fn empty(turned: Option<Told>) -> Self {
+        Self { turned, ..Self::new(RelayTable::default(), None) }
+    }
+
     /// Puts a table to work; `before` lends what still applies. Routes that end are marked.
     pub fn new(table: RelayTable, before: Option<&Live>) -> Self {
         let old = Predecessors::of(before);
-        let routes: Vec<_> = table.routes.iter().map(|route| LiveRoute::new(route, old.of_route(route))).collect();
+        let turned = before.and_then(|live| live.turned.clone());
+        let live = |route| LiveRoute::new(route, old.of_route(route), turned.clone());
+        let routes: Vec<_> = table.routes.iter().map(live).collect();
         let leaving = old.leave(&routes);
         let listeners = table.listeners.iter().map(|listener| {
             let same =
@@ -92,7 +106,7 @@ impl Live {
         for (place, listener) in listeners.iter().enumerate() {
             listener.place.store(place, Relaxed);
         }
-        Self { listeners, routes, table, leaving }
+        Self { listeners, routes, table, leaving, turned }
     }
 }
 
@@ -145,7 +159,7 @@ impl<'a> Predecessors<'a> {
 }
 
 impl LiveRoute {
-    fn new(route: &Arc<Route>, before: Option<&Arc<Self>>) -> Arc<Self> {
+    fn new(route: &Arc<Route>, before: Option<&Arc<Self>>, turned: Option<Told>) -> Arc<Self> {
         if let Some(before) = before.filter(|before| before.route == *route) {
             return before.clone();
         }
@@ -162,6 +176,7 @@ impl LiveRoute {
             removed: before
                 .filter(|before| before.route.goes_on_as(route))
                 .map_or_else(Arc::default, |before| before.removed.clone()),
+            turned,
         })
     }
 
@@ -182,16 +197,28 @@ impl LiveRoute {
 
     pub(crate) fn endpoint_connected(&self, index: u16) {
         let endpoint = &self.endpoints[usize::from(index)];
-        if endpoint.connected() {
+        let turns = endpoint.last_error().is_some();
+        let was_left_out = endpoint.connected();
+        self.tell_if(turns);
+        if was_left_out {
             tracing::info!(backend = self.route.name, endpoint = %endpoint.address, "an endpoint that was left out answers again");
         }
     }
 
     pub(crate) fn endpoint_failed(&self, index: u16, errno: Errno, now_ms: u64) {
         let endpoint = &self.endpoints[usize::from(index)];
-        if let Some(out_ms) = endpoint.failed(errno, now_ms) {
+        let turns = endpoint.last_error().is_none();
+        let out_ms = endpoint.failed(errno, now_ms);
+        self.tell_if(turns);
+        if let Some(out_ms) = out_ms {
             let (backend, seconds) = (&self.route.name, out_ms / 1000);
             tracing::warn!(backend, endpoint = %endpoint.address, %errno, seconds, "an endpoint that failed again and again is left out");
+        }
+    }
+
+    fn tell_if(&self, turns: bool) {
+        if let Some(turned) = self.turned.as_ref().filter(|_| turns) {
+            turned();
         }
     }
 

@@ -36,11 +36,21 @@ pub struct Settings {
     pub stock: Option<Arc<Stock>>,
     /// Called when a connection has said what it wants, or has ended before: one fewer of those that were handed over stands ready.
     pub taken_up: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Called when an endpoint that could be dialled cannot be any more, or the other way round.
+    pub turned: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { workers: 1, access_log: None, inherited: Vec::new(), io_uring: true, stock: None, taken_up: None }
+        Self {
+            workers: 1,
+            access_log: None,
+            inherited: Vec::new(),
+            io_uring: true,
+            stock: None,
+            taken_up: None,
+            turned: None,
+        }
     }
 }
 
@@ -98,7 +108,7 @@ impl Relay {
     /// Starts the workers, with an empty table.
     pub fn start(settings: Settings) -> Result<Self, RelayError> {
         let shared = Arc::new(Shared::new(settings.stock.clone(), settings.taken_up));
-        let live = Arc::new(Live::new(RelayTable::default(), None));
+        let live = Arc::new(Live::empty(settings.turned));
         let mut threads = Vec::new();
         let log = settings.access_log.map(|out| access_log::start(out, &shared.log_lines_lost));
         let (lines, writing) = log.transpose().map_err(RelayError::AccessLog)?.unzip();

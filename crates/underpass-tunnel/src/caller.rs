@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::control::{AskError, Link};
@@ -33,12 +33,21 @@ pub struct Caller {
     address: SocketAddr,
     connector: TlsConnector,
     link: Mutex<Option<Arc<Link>>>,
+    /// How often the server half has told that there is news.
+    news: watch::Sender<u64>,
 }
 
 impl Caller {
     /// `address` is where the server half listens for orders: 127.0.0.1 and the port that it printed.
     pub fn new(address: SocketAddr, secrets: &CallerSecrets) -> Result<Self, CallerError> {
-        Ok(Self { address, connector: tls::connector(&secrets.identity)?, link: Mutex::default() })
+        let (news, _) = watch::channel(0);
+        Ok(Self { address, connector: tls::connector(&secrets.identity)?, link: Mutex::default(), news })
+    }
+
+    /// Changes when the server half knows something else of a tunnel's server than before, and ends with this. It tells as long as it is
+    /// connected to, which it is from the first question on.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
     }
 
     /// Makes the tunnel exist. Where clients reach it.
@@ -84,7 +93,9 @@ impl Caller {
         if let Some(link) = link.as_ref().filter(|link| !link.is_lost()) {
             return Ok(link.clone());
         }
-        let connected = Link::connect(self.address, &self.connector, SERVER_NAME, None).await;
+        let news = self.news.clone();
+        let hear = Box::new(move |_| news.send_modify(|times| *times += 1));
+        let connected = Link::connect(self.address, &self.connector, SERVER_NAME, hear).await;
         let connected = Arc::new(connected.map_err(|error| self.unreachable(&error))?);
         Ok(link.insert(connected).clone())
     }

@@ -196,7 +196,16 @@ pub(crate) struct Asked<R> {
 pub(crate) enum Told {
     Answer { id: u64, answer: Value },
     Error { id: u64, error: String },
+    Unasked(Unasked),
+}
+
+/// What is told without a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Unasked {
     Want(Want),
+    /// Of a tunnel's server something else is known than before: a list tells what.
+    News,
 }
 
 /// So many clients wait for a data connection.

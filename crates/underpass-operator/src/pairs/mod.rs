@@ -15,6 +15,7 @@ use std::sync::Arc;
 use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tracing::info;
 use underpass_engines::{ContainerEngine, EngineError, labels};
 use underpass_plan::tunnel_proxy::{self as plan, PreparedTunnel, Refusal, Server, StartedServer};
@@ -49,6 +50,7 @@ pub struct Pairs {
 /// What is remembered of a pair, by its object's uid.
 #[derive(Default)]
 struct Memory {
+    key: Option<Key>,
     caller: Option<(u16, Arc<Caller>)>,
     /// The server proxy whose end somebody waits for.
     watched: Option<u32>,
@@ -108,6 +110,11 @@ impl Pairs {
         Arc::new(Self { engine, instance, root, program, wake, backoff, memories: Mutex::default() })
     }
 
+    /// The label on everything that is ours.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
     /// What stands in the pair's folder, and whether the process there lives. Its end wakes the key.
     pub fn look(self: &Arc<Self>, uid: &str, key: &Key) -> Result<Option<plan::Folder>, PairError> {
         let folder = self.folder(uid)?;
@@ -116,7 +123,10 @@ impl Pairs {
         }
         let record = folder.record();
         let server = record.server.map(|server| self.look_at_server(uid, key, &folder, &server));
-        let watched = self.memories.lock().get(uid).is_some_and(|memory| memory.seen_alive);
+        let mut memories = self.memories.lock();
+        let memory = memories.entry(uid.to_owned()).or_default();
+        memory.key = Some(key.clone());
+        let watched = memory.seen_alive;
         Ok(Some(plan::Folder { client: record.client, server, watched }))
     }
 
@@ -278,8 +288,19 @@ impl Pairs {
         let secrets = folder.secrets().map_err(|error| format!("the pair's secrets cannot be read: {error}"))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, control_port));
         let caller = Arc::new(Caller::new(address, &secrets.caller).map_err(|error| error.to_string())?);
+        if let Some(key) = memory.key.clone() {
+            tokio::spawn(pass_on(caller.news(), self.wake.clone(), key));
+        }
         memory.caller = Some((control_port, Arc::clone(&caller)));
         Ok(caller)
+    }
+}
+
+/// What the pair tells unasked wakes its object, until its caller is forgotten.
+async fn pass_on(mut news: watch::Receiver<u64>, wake: UnboundedSender<Key>, key: Key) {
+    while news.changed().await.is_ok() {
+        // Nobody listens at the end of the process.
+        let _ = wake.unbounded_send(key.clone());
     }
 }
 

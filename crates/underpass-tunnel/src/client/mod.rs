@@ -27,7 +27,7 @@ use crate::control::{Answers, Door};
 use crate::crowd::Crowd;
 use crate::datagrams;
 use crate::handshake::{Kind, Prover};
-use crate::messages::{ClientRequest, ClientSeen, Probed, Want};
+use crate::messages::{ClientRequest, ClientSeen, Probed, Unasked, Want};
 use crate::refusals::{Refusals, Why};
 use crate::secrets::ClientSecrets;
 use crate::tls::{self, TlsError};
@@ -104,12 +104,12 @@ impl Client {
         // Accepted connections inherit both: the relay decides what is sent together, and one may stand ready for days.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&data, true);
         let _ = rustix::net::sockopt::set_socket_keepalive(&data, true);
-        let (wants, _) = broadcast::channel(WANTS);
-        let half = Arc::new(Half::start(secrets, &settings, &wants).await?);
+        let (unasked, _) = broadcast::channel(WANTS);
+        let half = Arc::new(Half::start(secrets, &settings, &unasked).await?);
         let stop = CancellationToken::new();
         let (refusals, silence) = (half.refusals.clone(), Some(SILENCE));
         let (control_address, data_address) = (address(&control)?, address(&data)?);
-        let door = Door { acceptor, answers: half.clone(), wants, refusals, silence, stop: stop.clone() };
+        let door = Door { acceptor, answers: half.clone(), unasked, refusals, silence, stop: stop.clone() };
         let tasks = vec![
             tokio::spawn(door.serve(control)),
             tokio::spawn({
@@ -146,12 +146,12 @@ impl Half {
     async fn start(
         secrets: &ClientSecrets,
         settings: &Settings,
-        wants: &broadcast::Sender<Want>,
+        unasked: &broadcast::Sender<Unasked>,
     ) -> Result<Self, ClientError> {
         let wanted = |kind| {
-            let wants = wants.clone();
+            let unasked = unasked.clone();
             // Nobody hears it while no server half is connected; whoever comes brings connections unasked.
-            move |count| drop(wants.send(Want { kind, count }))
+            move |count| drop(unasked.send(Unasked::Want(Want { kind, count })))
         };
         let stock = Stock::new(wanted(Kind::Streams));
         let shelf = Arc::new(Shelf::new(wanted(Kind::Datagrams)));

@@ -20,7 +20,7 @@ use tracing::debug;
 
 use crate::crowd::Crowd;
 use crate::lines::{self, LineError, Lines};
-use crate::messages::{Asked, Told, Want};
+use crate::messages::{Asked, Told, Unasked};
 use crate::refusals::{Refusals, Why};
 
 const TLS_DEADLINE: Duration = Duration::from_secs(5);
@@ -46,8 +46,8 @@ pub(crate) trait Answers: Send + Sync + 'static {
 pub(crate) struct Door<A> {
     pub(crate) acceptor: TlsAcceptor,
     pub(crate) answers: Arc<A>,
-    /// What is told to everybody, unasked.
-    pub(crate) wants: broadcast::Sender<Want>,
+    /// What is told to everybody.
+    pub(crate) unasked: broadcast::Sender<Unasked>,
     pub(crate) refusals: Arc<Refusals>,
     /// How long a connection may be silent; None: for ever.
     pub(crate) silence: Option<Duration>,
@@ -111,7 +111,7 @@ impl<A: Answers> Door<A> {
     async fn converse(&self, stream: TlsStream<TcpStream>) -> Result<(), LineError> {
         let (reader, mut writer) = split(stream);
         let mut lines = Lines::new(reader);
-        let mut wants = self.wants.subscribe();
+        let mut unasked = self.unasked.subscribe();
         let mut answers = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -120,8 +120,8 @@ impl<A: Answers> Door<A> {
                     answers.push(self.answer(asked));
                 }
                 Some(told) = answers.next() => write(&mut writer, &told).await?,
-                want = wants.recv() => match want {
-                    Ok(want) => write(&mut writer, &Told::Want(want)).await?,
+                unasked = unasked.recv() => match unasked {
+                    Ok(unasked) => write(&mut writer, &Told::Unasked(unasked)).await?,
                     // What was missed is said again by whoever still waits.
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => break,

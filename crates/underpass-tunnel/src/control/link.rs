@@ -19,7 +19,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::lines::{self, LineError, Lines};
-use crate::messages::{Asked, Told, Want};
+use crate::messages::{Asked, Told, Unasked};
+
+/// Who is told what the other end says unasked. It must not wait.
+pub(crate) type Hear = Box<dyn Fn(Unasked) + Send + Sync>;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 const REQUESTS: usize = 64;
@@ -58,12 +61,12 @@ struct Request {
 }
 
 impl Link {
-    /// Connects to whoever proves to have this name. `wants` is where it says what it wants.
+    /// Connects to whoever proves to have this name.
     pub(crate) async fn connect(
         address: SocketAddr,
         connector: &TlsConnector,
         name: &'static str,
-        wants: Option<mpsc::Sender<Want>>,
+        unasked: Hear,
     ) -> Result<Self, LinkError> {
         let connecting = connect(address, connector, name);
         let stream = timeout(CONNECT_DEADLINE, connecting).await.map_err(|_| LinkError::Late { address })??;
@@ -72,7 +75,7 @@ impl Link {
         let guard = lost.clone().drop_guard();
         tokio::spawn(async move {
             let _guard = guard;
-            if let Err(error) = carry(stream, requests_rx, wants).await {
+            if let Err(error) = carry(stream, requests_rx, unasked).await {
                 debug!(%address, error = %error, "a control connection ended");
             }
         });
@@ -116,7 +119,7 @@ async fn connect(
 async fn carry(
     stream: TlsStream<TcpStream>,
     mut requests: mpsc::Receiver<Request>,
-    wants: Option<mpsc::Sender<Want>>,
+    unasked: Hear,
 ) -> Result<(), LineError> {
     let (reader, mut writer) = split(stream);
     let mut lines = Lines::new(reader);
@@ -134,27 +137,17 @@ async fn carry(
             }
             told = lines.next() => {
                 let Some(told) = told? else { return Ok(()) };
-                hear(told, &mut pending, wants.as_ref());
+                hear(told, &mut pending, &unasked);
             }
         }
     }
 }
 
-fn hear(
-    told: Told,
-    pending: &mut HashMap<u64, oneshot::Sender<Result<Value, String>>>,
-    wants: Option<&mpsc::Sender<Want>>,
-) {
+fn hear(told: Told, pending: &mut HashMap<u64, oneshot::Sender<Result<Value, String>>>, unasked: &Hear) {
     let (id, result) = match told {
         Told::Answer { id, answer } => (id, Ok(answer)),
         Told::Error { id, error } => (id, Err(error)),
-        Told::Want(want) => {
-            if let Some(wants) = wants {
-                // A full channel has wishes enough in it.
-                let _ = wants.try_send(want);
-            }
-            return;
-        }
+        Told::Unasked(told) => return unasked(told),
     };
     if let Some(answer) = pending.remove(&id) {
         // Who asked may have given up.

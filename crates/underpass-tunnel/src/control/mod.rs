@@ -4,4 +4,4 @@ mod door;
 mod link;
 
 pub(crate) use door::{Answers, Door};
-pub(crate) use link::{AskError, Link};
+pub(crate) use link::{AskError, Hear, Link};

@@ -10,22 +10,26 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Notify;
 use tracing::debug;
 use underpass_protocols::stream_header::{LENGTH, StreamHeader};
 
+use super::reach;
 use crate::datagrams::{self, Sink, Source};
 use crate::messages::ServerSeen;
 
 /// Where the datagrams of tunnels go.
-#[derive(Default)]
 pub(super) struct Flows {
     servers: Mutex<HashMap<u32, Server>>,
+    news: Arc<Notify>,
 }
 
 #[derive(Clone)]
 struct Server {
     address: SocketAddr,
     seen: Arc<FlowsSeen>,
+    /// Told when something else is known of a server.
+    news: Arc<Notify>,
 }
 
 /// A server and the socket that is connected to it.
@@ -46,13 +50,17 @@ pub(super) struct FlowsSeen {
 }
 
 impl Flows {
+    pub(super) fn new(news: Arc<Notify>) -> Self {
+        Self { servers: Mutex::default(), news }
+    }
+
     /// From now on these and no others. Flows that are under way go on.
     pub(super) fn keep(&self, wanted: &BTreeMap<u32, SocketAddr>) {
         let mut servers = self.servers.lock();
         servers.retain(|tunnel, _| wanted.contains_key(tunnel));
         for (tunnel, address) in wanted {
-            servers.entry(*tunnel).or_insert_with(|| Server { address: *address, seen: Arc::default() }).address =
-                *address;
+            let new = || Server { address: *address, seen: Arc::default(), news: self.news.clone() };
+            servers.entry(*tunnel).or_insert_with(new).address = *address;
         }
     }
 
@@ -103,7 +111,25 @@ impl Server {
 
     fn failed(&self, error: &io::Error) {
         self.seen.failures.fetch_add(1, Relaxed);
-        *self.seen.trouble.lock() = Some(format!("{}: {error}", self.address));
+        let before = self.seen.trouble.lock().replace(in_words(self.address, error));
+        if before.is_none() {
+            self.news.notify_one();
+        }
+    }
+
+    fn answered(&self, length: usize) {
+        let bytes = self.seen.bytes_received.fetch_add(length as u64, Relaxed);
+        let trouble = self.seen.trouble.lock().take();
+        if bytes == 0 || trouble.is_some() {
+            self.news.notify_one();
+        }
+    }
+}
+
+fn in_words(address: SocketAddr, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => format!("{address}: a datagram was refused, nothing listens there"),
+        _ => reach::in_words(address, error),
     }
 }
 
@@ -112,8 +138,7 @@ impl Source for Ends<'_> {
         loop {
             match self.socket.recv(buffer).await {
                 Ok(length) => {
-                    self.server.seen.bytes_received.fetch_add(length as u64, Relaxed);
-                    *self.server.seen.trouble.lock() = None;
+                    self.server.answered(length);
                     return Ok(length);
                 }
                 // Nobody is there, yet: the next datagram may find somebody.

@@ -12,8 +12,8 @@ use tracing::{info, warn};
 
 use crate::candidates::Candidates;
 use crate::chain;
-use crate::control::Link;
-use crate::messages::{ClientRequest, Want};
+use crate::control::{Hear, Link};
+use crate::messages::{ClientRequest, Unasked, Want};
 use crate::secrets::CLIENT_NAME;
 
 /// For an order, from its sending to its answer.
@@ -77,9 +77,19 @@ impl ClientLink {
         self.trouble.lock().clone()
     }
 
+    fn hear(&self) -> Hear {
+        let wants = self.wants.clone();
+        Box::new(move |unasked| {
+            if let Unasked::Want(want) = unasked {
+                // A full channel has wishes enough in it.
+                let _ = wants.try_send(want);
+            }
+        })
+    }
+
     async fn connect(&self) -> Option<Arc<Link>> {
         for (place, address) in self.candidates.in_order(Instant::now()) {
-            match Link::connect(address, &self.connector, CLIENT_NAME, Some(self.wants.clone())).await {
+            match Link::connect(address, &self.connector, CLIENT_NAME, self.hear()).await {
                 Ok(link) => {
                     self.candidates.answered(place);
                     *self.trouble.lock() = None;

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,7 +28,7 @@ use crate::control::{Answers, AskError, Door};
 use crate::crowd::Crowd;
 use crate::datagrams;
 use crate::handshake::{Kind, Prover};
-use crate::messages::{ClientRequest, ClientSeen, Listed, Page, Probed, ServerRequest, Want};
+use crate::messages::{ClientRequest, ClientSeen, Listed, Page, Probed, ServerRequest, Unasked, Want};
 use crate::secrets::ServerSecrets;
 use crate::stock::{Keeper, LEAST_STREAMS};
 use crate::tls::{self, TlsError};
@@ -44,6 +44,8 @@ const MOST_PROBES: usize = 16;
 const ECHO_DEADLINE: Duration = Duration::from_secs(5);
 /// Wishes that nobody has read yet.
 const WANTS: usize = 64;
+/// Between two tellings of news: a server that answers every other stream has a lot of it.
+const BETWEEN_NEWS: Duration = Duration::from_millis(500);
 
 /// How a server half runs, and where its other half is.
 #[derive(Clone, Debug)]
@@ -94,6 +96,8 @@ struct Half {
     streams: Arc<Keeper>,
     datagrams: Arc<Keeper>,
     flows: Arc<Flows>,
+    /// Something else is known of a tunnel's server.
+    news: Arc<Notify>,
     told: CancellationToken,
 }
 
@@ -112,10 +116,11 @@ impl Server {
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
-        // Nobody is told anything unasked.
-        let (wants, _) = broadcast::channel(1);
+        // Who missed one piece of news hears the next, and all that counts is that there is some.
+        let (unasked, _) = broadcast::channel(1);
+        server.spawn(tell_news(server.half.news.clone(), unasked.clone()));
         let (answers, stop) = (server.half.clone(), server.stop.clone());
-        let door = Door { acceptor, answers, wants, refusals: Arc::default(), silence: None, stop };
+        let door = Door { acceptor, answers, unasked, refusals: Arc::default(), silence: None, stop };
         server.tasks.spawn(door.serve(control));
         server.begin(wants_rx, echo, flow_idle);
         Ok(server)
@@ -170,15 +175,18 @@ impl Half {
         let streams = Keeper::new(Kind::Streams, prover.clone(), settings.data.clone(), LEAST_STREAMS);
         let datagrams = Keeper::new(Kind::Datagrams, prover, settings.data, 0);
         let keeper = streams.clone();
+        let news = Arc::new(Notify::new());
+        let turned = news.clone();
         let relay = Arc::new(Relay::start(underpass_relay::Settings {
             workers: settings.workers,
             taken_up: Some(Arc::new(move || keeper.taken())),
+            turned: Some(Arc::new(move || turned.notify_one())),
             ..underpass_relay::Settings::default()
         })?);
-        let flows = Arc::new(Flows::default());
+        let flows = Arc::new(Flows::new(news.clone()));
         let tunnels = Tunnels::start(relay.clone(), flows.clone(), echo).await.map_err(ServerError::Table)?;
         let client = ClientLink::new(tls::connector(&secrets.identity)?, settings.control, wants);
-        Ok(Self { tunnels, relay, client, streams, datagrams, flows, told: CancellationToken::new() })
+        Ok(Self { tunnels, relay, client, streams, datagrams, flows, news, told: CancellationToken::new() })
     }
 
     /// For ever: a control connection, and on each new one all tunnels.
@@ -273,6 +281,15 @@ impl Answers for Half {
 
     fn answer(self: Arc<Self>, request: ServerRequest) -> BoxFuture<'static, Result<Value, String>> {
         async move { self.obey(request).await }.boxed()
+    }
+}
+
+async fn tell_news(news: Arc<Notify>, everybody: broadcast::Sender<Unasked>) {
+    loop {
+        news.notified().await;
+        // Nobody may be there.
+        let _ = everybody.send(Unasked::News);
+        sleep(BETWEEN_NEWS).await;
     }
 }
 

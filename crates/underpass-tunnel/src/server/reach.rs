@@ -137,11 +137,17 @@ async fn connect_to_any(addresses: &[SocketAddr]) -> Result<(), String> {
 }
 
 /// The same words for the same trouble, whoever met it.
-fn in_words(address: SocketAddr, error: &io::Error) -> String {
+pub(super) fn in_words(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => format!("{address}: connection refused, nothing listens there"),
         io::ErrorKind::TimedOut => format!("{address}: no answer"),
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => format!("{address}: no route to it"),
-        _ => format!("{address}: {error}"),
+        _ => format!("{address}: {}", without_number(error)),
     }
+}
+
+/// Who reads the words has no use for the system's number of the error.
+fn without_number(error: &io::Error) -> String {
+    let words = error.to_string();
+    words.split_once(" (os error ").map_or(words.clone(), |(words, _)| words.to_lowercase())
 }

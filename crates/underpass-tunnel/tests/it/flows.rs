@@ -115,14 +115,17 @@ async fn a_server_that_is_not_there_is_told() {
     let pair = Pair::start().await;
     let gone = UdpSocket::bind((HERE, 0)).await.unwrap().local_addr().unwrap();
     let port = pair.caller.prepare(udp(1, gone)).await.unwrap().port;
+    let mut news = pair.caller.news();
+    let words = format!("{gone}: a datagram was refused, nothing listens there");
     let socket = client_of(port).await;
     wait_until(
         async || {
             socket.send(b"anybody?").await.unwrap();
-            matches!(pair.server_seen().await, ServerSeen::Unreachable(why) if why.contains("refused"))
+            matches!(pair.server_seen().await, ServerSeen::Unreachable(why) if why == words)
         },
         "the refusal is listed",
     )
     .await;
+    within(news.changed()).await.unwrap();
     pair.stop().await;
 }

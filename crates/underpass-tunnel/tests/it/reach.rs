@@ -35,12 +35,15 @@ async fn what_streams_met_is_told_until_the_server_is_back() {
     let (server, address) = listener().await;
     let port = pair.prepare(1, address).await.port;
     until_reachable(&pair).await;
+    let mut news = pair.caller.news();
     drop(server);
     assert!(is_reset(port).await);
+    within(news.changed()).await.expect("nobody has to ask for it");
     until_refused(&pair).await;
     let server = TcpListener::bind(address).await.unwrap();
     let _client = connect(port).await;
     within(server.accept()).await.unwrap();
+    within(news.changed()).await.expect("good news are told, too");
     until_reachable(&pair).await;
     pair.stop().await;
 }
