@@ -10,6 +10,7 @@
 //! The state comes from what the engine shows, never from what was asked of it: a network is Running in the pass that sees it, not in
 //! the pass that creates it. Until an engine can be driven nothing is made, so no finalizer is taken and the object can go at any time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -22,7 +23,7 @@ use underpass_resources::container_network::{
     ContainerNetwork, ContainerNetworkStatus as Status, NetworkMode as Mode, NetworkState as State,
 };
 
-use crate::plan::{Action, Failure, Finalizer, NetworkRequest, Plan, Subject};
+use crate::plan::{Action, Cause, Failure, Finalizer, NetworkRequest, Plan, Subject};
 use crate::ready::Ready;
 
 /// Held while a network exists that has to be removed at the end.
@@ -65,8 +66,9 @@ pub struct Network {
     pub subnets: Vec<Cidr>,
     #[serde(default)]
     pub gateways: Vec<IpAddress>,
+    /// Names by id. Docker leaves out those that do not run.
     #[serde(default)]
-    pub container_ids: Vec<String>,
+    pub containers: BTreeMap<String, String>,
     /// The uid in the label that a network of ours carries.
     #[serde(default)]
     pub owner: Option<String>,
@@ -229,7 +231,7 @@ fn refusal(observed: &Observed, network: &Network) -> Option<Ready> {
 fn removal_blocked<'a>(observed: &'a Observed, why: &str) -> Decision<'a> {
     let name = network_name(&observed.object);
     Decision {
-        state: stored_state(observed),
+        state: State::Removing,
         ready: Ready::no("NoContainerEngine", format!("the network {name} cannot be removed: {why}")),
         finalizer: Finalizer::Leave,
         action: None,
@@ -254,17 +256,38 @@ fn remove<'a>(observed: &'a Observed, network: Option<&'a Network>) -> Decision<
             because: "the engine shows no network that this object has to remove".to_owned(),
         };
     };
-    let waiting = waiting(observed);
+    let freed = somebody_left(observed, network);
+    let waiting = waiting(observed).filter(|_| !freed);
+    let trouble = in_use(observed, network).or_else(|| failed(observed).filter(|_| !freed));
     Decision {
-        state: stored_state(observed),
-        ready: failed(observed)
+        state: State::Removing,
+        ready: trouble
             .unwrap_or_else(|| Ready::not_yet("Removing", format!("the network {} is being removed", network.name))),
         finalizer: Finalizer::Leave,
         action: waiting.is_none().then(|| Action::RemoveNetwork { id: network.id.clone(), name: network.name.clone() }),
         shown: Some(network),
-        look_again_after: waiting.map(|(_, wait)| wait),
+        look_again_after: waiting.map(|(_, wait)| wait.min(LOOK_AGAIN)),
         because: format!("the object is being deleted, and mode {} takes its network along", word(mode(observed))),
     }
+}
+
+/// Who has to go before the network can.
+fn in_use(observed: &Observed, network: &Network) -> Option<Ready> {
+    let cause = observed.failure.as_ref().map(|failure| failure.cause).filter(|cause| *cause == Cause::NetworkInUse)?;
+    let names: Vec<&str> = network.containers.values().map(String::as_str).collect();
+    let who = match names.as_slice() {
+        [] => return None,
+        [name] => format!("the container {name}: remove it, or disconnect it"),
+        names => format!("the containers {}: remove them, or disconnect them", names.join(", ")),
+    };
+    let message = format!("the network {} cannot be removed, because it is used by {who}", network.name);
+    Some(Ready::no(cause.as_str(), message))
+}
+
+/// Whether a container that used the network does not any more: that is worth another attempt at once.
+fn somebody_left(observed: &Observed, network: &Network) -> bool {
+    let before = observed.object.status.iter().flat_map(|status| &status.container_ids);
+    before.into_iter().any(|id| !network.containers.contains_key(id))
 }
 
 impl Decision<'_> {
@@ -298,8 +321,7 @@ impl Decision<'_> {
             status.ipv6 = Some(network.ipv6);
             status.subnets = network.subnets.clone();
             status.gateways = network.gateways.clone();
-            status.container_ids = network.container_ids.clone();
-            status.container_ids.sort();
+            status.container_ids = network.containers.keys().cloned().collect();
         }
         status
     }
@@ -344,10 +366,6 @@ fn waiting(observed: &Observed) -> Option<(&Failure, Duration)> {
 
 fn is_own(observed: &Observed, network: &Network) -> bool {
     network.owner.is_some() && network.owner == observed.object.metadata.uid
-}
-
-fn stored_state(observed: &Observed) -> State {
-    observed.object.status.as_ref().and_then(|status| status.state).unwrap_or(State::Pending)
 }
 
 fn wants_ipv6(observed: &Observed) -> bool {

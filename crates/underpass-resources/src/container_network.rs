@@ -157,6 +157,7 @@ pub enum NetworkState {
     Pending,
     Running,
     FailedToStart,
+    Removing,
     Removed,
     NotFound,
 }

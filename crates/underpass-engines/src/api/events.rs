@@ -85,12 +85,20 @@ fn change(event: EventMessage) -> Option<Change> {
     let mut attributes = actor.attributes.unwrap_or_default();
     match event.typ? {
         Type::CONTAINER => Some(Change::Container { id: id? }),
+        // Podman's word for a container that joins or leaves a network has the container's id and name, not the network's.
+        Type::NETWORK if joins_or_leaves(event.action.as_deref()) && !attributes.contains_key("container") => {
+            Some(Change::Container { id: id? })
+        }
         Type::NETWORK => {
             let name = attributes.remove("name").unwrap_or_default();
             Some(Change::Network { id: id.unwrap_or_default(), name })
         }
         _ => None,
     }
+}
+
+fn joins_or_leaves(action: Option<&str>) -> bool {
+    matches!(action, Some("connect" | "disconnect"))
 }
 
 #[cfg(test)]
@@ -107,6 +115,10 @@ mod tests {
         assert_eq!(read(podman), Some(Change::Container { id: "c1".into() }));
         let docker = r#"{"Type":"network","Action":"destroy","Actor":{"ID":"n1","Attributes":{"name":"dev","type":"bridge"}},"scope":"local","time":1}"#;
         assert_eq!(read(docker), Some(Change::Network { id: "n1".into(), name: "dev".into() }));
+        let left = r#"{"status":"disconnect","id":"c1","Type":"network","Action":"disconnect","Actor":{"ID":"c1","Attributes":{"name":"x","podId":""}},"scope":"local","time":1}"#;
+        assert_eq!(read(left), Some(Change::Container { id: "c1".into() }));
+        let left = r#"{"Type":"network","Action":"disconnect","Actor":{"ID":"n1","Attributes":{"container":"c1","name":"dev","type":"bridge"}},"scope":"local","time":1}"#;
+        assert_eq!(read(left), Some(Change::Network { id: "n1".into(), name: "dev".into() }));
         assert_eq!(read(r#"{"Type":"image","Action":"tag","Actor":{"ID":"i"}}"#), None);
         assert_eq!(read(r#"{"Type":"container","Action":"create","Actor":{"ID":""}}"#), None);
     }

@@ -177,7 +177,12 @@ fn describe(network: NetworkInspect) -> Network {
             .filter(|gateway| !gateway.is_empty())
             .map(|gateway| gateway.as_str().into())
             .collect(),
-        container_ids: network.containers.unwrap_or_default().into_keys().collect(),
+        containers: network
+            .containers
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(id, container)| (id, container.name.unwrap_or_default()))
+            .collect(),
         owner,
     }
 }

@@ -96,7 +96,7 @@ async fn cannot_go_while_in_use(test: TestEngine) {
     let network = make_network(&test).await;
     let id = run(&test, &shell(&test, Some((&network, &[])), "exec /busybox sleep 1000").await).await;
     let seen = test.engine.find_network(&network.name).await.unwrap().unwrap();
-    assert_eq!(seen.container_ids, std::slice::from_ref(&id));
+    assert_eq!(seen.containers.keys().collect::<Vec<_>>(), [&id]);
     let refused = test.engine.remove_network(&network.id).await.unwrap_err();
     assert!(matches!(refused, EngineError::InUse(_)), "{refused}");
     test.engine.remove_container(&id).await.unwrap();

@@ -59,7 +59,11 @@ impl Reconcile for ContainerNetworks {
         };
         let name = container_network::network_name(&object);
         self.interests.set(key, [Interest::EngineNetwork(name.clone())]);
-        let engine = self.engine_view(name).await?;
+        let engine = self.engine_view(name.clone()).await?;
+        if let Engine::Available { network: Some(network) } = &engine {
+            let containers = network.containers.keys().cloned().map(Interest::Container);
+            self.interests.set(key, containers.chain([Interest::EngineNetwork(name)]));
+        }
         Ok(Some(Observed { object, engine, failure: failure.cloned(), now: Timestamp::now() }))
     }
 

@@ -63,7 +63,7 @@ impl ContainerEngine for MemoryEngine {
             ipv6: request.ipv6,
             subnets: vec!["10.89.0.0/24".into()],
             gateways: vec!["10.89.0.1".into()],
-            container_ids: Vec::new(),
+            containers: BTreeMap::new(),
             owner: request.owner.clone(),
         };
         self.networks.lock().unwrap().insert(request.name.clone(), network);
@@ -126,6 +126,10 @@ impl ContainerEngine for MemoryEngine {
     }
 
     async fn list_containers(&self, _labels: &[(&str, &str)]) -> Result<Vec<Container>, EngineError> {
+        no_part_of_it()
+    }
+
+    async fn list_containers_on(&self, _network: &str, _label: Option<&str>) -> Result<Vec<Container>, EngineError> {
         no_part_of_it()
     }
 
