@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use jiff::Timestamp;
+
 /// A container that an engine shall make. It never gets more than a program needs that only moves bytes: an unprivileged user, no
 /// capabilities, no way to new privileges, a root that cannot be written to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct Container {
     pub id: String,
     pub name: String,
     pub state: ContainerState,
+    /// To the nanosecond: no two of one engine are of the same time.
+    pub created: Option<Timestamp>,
     /// Its first process, as the host numbers it, while it runs.
     pub pid: Option<u32>,
     /// Set when it has ended.
@@ -87,6 +91,8 @@ pub enum ContainerState {
     Paused,
     /// Between two states, both of which will be seen.
     Changing,
+    /// Somebody removes it: it ends, and is gone then.
+    Removing,
     Ended,
 }
 

@@ -58,6 +58,9 @@ pub trait ContainerEngine: Send + Sync + 'static {
     /// Those that carry all of the labels, running or not.
     async fn list_containers(&self, labels: &[(&str, &str)]) -> Result<Vec<Container>, EngineError>;
 
+    /// Those on the network, running or not; of these, those that carry the label, whatever its value.
+    async fn list_containers_on(&self, network: &str, label: Option<&str>) -> Result<Vec<Container>, EngineError>;
+
     /// Stops it without asking, and returns when it is gone, with its private folder.
     async fn remove_container(&self, id: &str) -> Result<(), EngineError>;
 

@@ -185,6 +185,10 @@ impl ContainerEngine for LocalEngine {
         self.connection().await?.list_containers(labels).await
     }
 
+    async fn list_containers_on(&self, network: &str, label: Option<&str>) -> Result<Vec<Container>, EngineError> {
+        self.connection().await?.list_containers_on(network, label).await
+    }
+
     async fn remove_container(&self, id: &str) -> Result<(), EngineError> {
         self.connection().await?.remove_container(id).await
     }

@@ -9,7 +9,7 @@ use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tracing::warn;
-use underpass_engines::{ContainerEngine, EngineError, TunnelImages};
+use underpass_engines::{ContainerEngine, EngineError, Ensured, TunnelImages};
 use underpass_plan::tunnel_proxy::Image;
 
 use crate::backoff::Backoff;
@@ -27,7 +27,7 @@ pub struct Images {
 }
 
 enum State {
-    Working { waiting: BTreeSet<Key>, troubles: u32 },
+    Working { waiting: BTreeSet<Key>, troubles: u32, making: bool },
     Ready { reference: String },
     Failed { message: String, retry_at: Timestamp, troubles: u32 },
 }
@@ -46,7 +46,8 @@ impl Images {
     pub fn state(&self, base: Option<&str>, now: Timestamp) -> Image {
         match self.by_base.lock().get(&base.map(str::to_owned)) {
             None => Image::Unknown,
-            Some(State::Working { .. }) => Image::Working,
+            Some(State::Working { making: false, .. }) => Image::Looking,
+            Some(State::Working { making: true, .. }) => Image::Working,
             Some(State::Ready { reference }) => Image::Ready { reference: reference.clone() },
             Some(State::Failed { retry_at, .. }) if *retry_at <= now => Image::Unknown,
             Some(State::Failed { message, retry_at, .. }) => {
@@ -67,7 +68,7 @@ impl Images {
             Some(State::Failed { troubles, .. }) => *troubles,
             Some(State::Ready { .. }) | None => 0,
         };
-        by_base.insert(base.clone(), State::Working { waiting: [key.clone()].into(), troubles });
+        by_base.insert(base.clone(), State::Working { waiting: [key.clone()].into(), troubles, making: false });
         tokio::spawn(Arc::clone(self).make(base));
     }
 
@@ -78,8 +79,26 @@ impl Images {
             .retain(|_, state| !matches!(state, State::Ready { reference: known } if known == reference));
     }
 
+    async fn find_or_make(&self, base: &Option<String>) -> Result<Ensured, EngineError> {
+        if let Some(found) = self.recipes.find(&*self.engine, base.as_deref()).await? {
+            return Ok(found);
+        }
+        if let Some(State::Working { making, waiting, .. }) = self.by_base.lock().get_mut(base) {
+            *making = true;
+            self.wake(waiting.iter());
+        }
+        self.recipes.ensure(&*self.engine, base.as_deref()).await
+    }
+
+    fn wake<'k>(&self, keys: impl Iterator<Item = &'k Key>) {
+        for key in keys {
+            // Nobody listens at the end of the process.
+            let _ = self.wake.unbounded_send(key.clone());
+        }
+    }
+
     async fn make(self: Arc<Self>, base: Option<String>) {
-        let made = self.recipes.ensure(&*self.engine, base.as_deref());
+        let made = self.find_or_make(&base);
         let made = match tokio::time::timeout(LONGEST_WORK, made).await {
             Ok(made) => made,
             Err(_) => {
@@ -88,7 +107,7 @@ impl Images {
         };
         let mut by_base = self.by_base.lock();
         let (waiting, troubles) = match by_base.remove(&base) {
-            Some(State::Working { waiting, troubles }) => (waiting, troubles + 1),
+            Some(State::Working { waiting, troubles, .. }) => (waiting, troubles + 1),
             _ => (BTreeSet::new(), 1),
         };
         match made {
@@ -105,9 +124,6 @@ impl Images {
             }
         }
         drop(by_base);
-        for key in waiting {
-            // Nobody listens at the end of the process.
-            let _ = self.wake.unbounded_send(key);
-        }
+        self.wake(waiting.iter());
     }
 }

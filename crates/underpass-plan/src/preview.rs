@@ -19,9 +19,9 @@ pub enum PreviewError {
     Shape(#[source] serde_json::Error),
 }
 
-/// Plans for `object`, which is validated and carries its defaults, as if it had just been created: an engine that can be driven, and
-/// nothing made yet.
-pub fn preview(object: &Value, now: Timestamp) -> Result<Plan, PreviewError> {
+/// Plans for `object`, which is validated and carries its defaults, as if it had just been created together with `all`: an engine that
+/// can be driven, and nothing made yet.
+pub fn preview(object: &Value, all: &[Value], now: Timestamp) -> Result<Plan, PreviewError> {
     let mut object = object.clone();
     object["metadata"]["generation"] = 1.into();
     if object["kind"] == "ContainerNetwork" {
@@ -31,26 +31,31 @@ pub fn preview(object: &Value, now: Timestamp) -> Result<Plan, PreviewError> {
     }
     if object["kind"] == "ContainerNetworkTunnelProxy" {
         let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
-        return Ok(tunnel_proxy::plan(&on_a_running_network(object, now)));
+        return Ok(tunnel_proxy::plan(&on_a_running_network(object, all, now)));
     }
     let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
     Ok(unbuilt::plan(&unbuilt::Observed { object, lacking: unbuilt::Lacking::default(), now }))
 }
 
 /// The first step that is the object's own: its network is there, and so is the image.
-fn on_a_running_network(object: ContainerNetworkTunnelProxy, now: Timestamp) -> tunnel_proxy::Observed {
+fn on_a_running_network(object: ContainerNetworkTunnelProxy, all: &[Value], now: Timestamp) -> tunnel_proxy::Observed {
     let name = object.spec.container_network_name.to_string();
-    let mut network = ContainerNetwork::new(&name, ContainerNetworkSpec::default());
+    let is_it = |object: &&Value| object["kind"] == "ContainerNetwork" && object["metadata"]["name"] == *name;
+    let declared = all.iter().find(is_it).and_then(|network| serde_json::from_value(network.clone()).ok());
+    let in_engine =
+        declared.as_ref().map_or_else(|| format!("<of the ContainerNetwork {name}>"), container_network::network_name);
+    let mut network = declared.unwrap_or_else(|| ContainerNetwork::new(&name, ContainerNetworkSpec::default()));
     network.status = Some(ContainerNetworkStatus {
         state: Some(NetworkState::Running),
         id: Some(format!("<id of {name}>")),
-        network_name: Some(name),
+        network_name: Some(in_engine),
         ..ContainerNetworkStatus::default()
     });
     tunnel_proxy::Observed {
         object,
         network: Some(network),
         neighbours: Vec::new(),
+        bystanders: Vec::new(),
         engine: tunnel_proxy::Engine::Available { containers: Vec::new() },
         image: tunnel_proxy::Image::Ready { reference: "<the client proxy's image>".to_owned() },
         folder: None,

@@ -5,7 +5,7 @@
 //!    (network, engine)  (image)  (client, then server)  (tunnels)
 //!                 any of these -> Failed           restartPolicy Never
 //!                      Running -> Starting again   restartPolicy Always, after a pause that grows
-//!                  any of these -> Pending          an older object has one of its aliases
+//!                  any of these -> Pending          somebody had one of its aliases first
 //! ```
 //!
 //! The state comes from what is seen: the engine's containers with the object's uid, the process whose pid and start time were written
@@ -34,13 +34,14 @@ use underpass_resources::tunnel_proxy::{RestartPolicy, TunnelProxyState as State
 use crate::plan::{Action, Cause, ClientRequest, Failure, Finalizer, Plan, ServerRequest, Subject};
 use crate::ready::Ready;
 use aliases::Taken;
-use restart::Restarts;
+use restart::{RESTARTING, Restarts};
 use status::Steps;
 use tunnels::Tunnels;
 
 pub use endpoints::{OWNER_LABEL, manifest};
 pub use observed::{
-    Container, Engine, Folder, Image, Observed, Pair, PreparedTunnel, Refusal, Server, StartedClient, StartedServer,
+    Bystander, Container, Engine, Folder, Image, Observed, Pair, PreparedTunnel, Refusal, Server, StartedClient,
+    StartedServer,
 };
 pub use underpass_resources::tunnel_proxy::{CONTROL_PORT, DATA_PORT};
 
@@ -136,7 +137,9 @@ fn death(observed: &Observed) -> Option<String> {
     let short = short(&client.container_id);
     if let Engine::Available { .. } = observed.engine {
         match observed.client() {
-            None => return Some(format!("the client proxy's container {short} is gone: somebody else removed it")),
+            None | Some(Container { removing: true, .. }) => {
+                return Some(format!("the client proxy's container {short} is gone: somebody else removed it"));
+            }
             Some(container) if !container.running => {
                 let code = container.exit_code.map_or("no exit code".to_owned(), |code| format!("exit code {code}"));
                 let words = container.last_words.as_ref().map(|words| format!(": {words}")).unwrap_or_default();
@@ -192,20 +195,17 @@ fn still_failed(observed: &Observed) -> Decision {
 }
 
 /// What is still there of it goes: containers that ask for the name must not meet two who have it.
-fn without_alias(observed: &Observed, Taken { alias, owner }: &Taken<'_>) -> Decision {
-    let message = format!(
-        "the alias {alias} on this network belongs to the ContainerNetworkTunnelProxy {owner}, which was there first; \
-         delete that one, or create this one again with another alias"
-    );
+fn without_alias(observed: &Observed, taken: &Taken<'_>) -> Decision {
+    let message = taken.message();
     let wait = waiting(observed).map_or(LOOK_AGAIN, |(_, wait)| wait);
-    let steps = Steps::seen(observed).tunnels("AliasTaken", "another object was there first");
+    let steps = Steps::seen(observed).tunnels("AliasTaken", "somebody else has the alias");
     Decision {
         findings: steps.into_findings(),
         actions: unless_waiting(observed, removal::actions(observed)),
         tunnels: tunnels::all(observed, TunnelState::NotReady, &message),
         look_again_after: Some(wait),
         ..pending(observed, Ready::no("AliasTaken", with_trouble(observed, &message)))
-            .because("a name leads to one place only: an older object has it")
+            .because("a name leads to one place only, and somebody else has it")
     }
 }
 
@@ -229,16 +229,16 @@ fn start_anew(observed: &Observed, death: &str) -> Decision {
 fn restart(observed: &Observed, cause: &str) -> Decision {
     let restarts = Restarts::after_death(observed);
     let steps = Steps::seen(observed)
-        .client("Restarting", cause)
-        .server("Restarting", cause)
-        .tunnels("Restarting", "the pair is started again");
+        .client(RESTARTING, cause)
+        .server(RESTARTING, cause)
+        .tunnels(RESTARTING, "the pair is started again");
     Decision {
         findings: steps.into_findings(),
         tunnels: tunnels::all(observed, TunnelState::NotReady, "the pair is started again"),
         actions: unless_waiting(observed, removal::actions(observed)),
         look_again_after: waiting(observed).map(|(_, wait)| wait),
         restarts,
-        ..Decision::new(observed, State::Starting, Ready::no("Restarting", with_trouble(observed, cause)))
+        ..Decision::new(observed, State::Starting, Ready::no(RESTARTING, with_trouble(observed, cause)))
             .says(cause)
             .because(format!("{cause}, and restartPolicy Always starts the pair again"))
     }
@@ -246,7 +246,10 @@ fn restart(observed: &Observed, cause: &str) -> Decision {
 
 /// Nothing of a pair is there: what does it still need?
 fn without_pair(observed: &Observed) -> Decision {
-    let (network_id, network_name) = match network(observed) {
+    if let Some(wait) = Restarts::stored(observed).pause(observed.now) {
+        return pausing(observed, wait);
+    }
+    let (network_id, network_name) = match network_that_stays(observed) {
         Ok(network) => network,
         Err(why) => return before_the_network(observed, why),
     };
@@ -255,11 +258,8 @@ fn without_pair(observed: &Observed) -> Decision {
     }
     let image = match &observed.image {
         Image::Ready { reference } => reference.clone(),
-        image => return building(observed, image),
+        image => return without_image(observed, image),
     };
-    if let Some(wait) = Restarts::stored(observed).pause(observed.now) {
-        return pausing(observed, wait);
-    }
     let steps = Steps::seen(observed).client("Starting", "the client proxy is being started");
     if let Some((failure, wait)) = waiting(observed) {
         return Decision { look_again_after: Some(wait), ..starting_failed(observed, steps, failure) };
@@ -298,24 +298,26 @@ fn pending(observed: &Observed, ready: Ready) -> Decision {
     }
 }
 
-fn building(observed: &Observed, image: &Image) -> Decision {
+fn without_image(observed: &Observed, image: &Image) -> Decision {
     let wait = match image {
         Image::Failed { retry_at, .. } => {
             Duration::try_from(retry_at.duration_since(observed.now)).ok().filter(|wait| !wait.is_zero())
         }
-        Image::Working => Some(LOOK_AGAIN),
+        Image::Looking | Image::Working => Some(LOOK_AGAIN),
         Image::Unknown | Image::Ready { .. } => None,
     };
-    let ready = match image {
-        Image::Failed { message, .. } => Ready::no("ImageFailed", message.as_str()),
-        _ => Ready::not_yet("BuildingImage", "the client proxy's image is being made"),
+    let (state, ready) = match image {
+        Image::Failed { message, .. } => (State::BuildingImage, Ready::no("ImageFailed", message.as_str())),
+        Image::Working => {
+            (State::BuildingImage, Ready::not_yet("BuildingImage", "the client proxy's image is being made"))
+        }
+        _ => (State::Pending, Ready::not_yet("LookingForImage", "the client proxy's image is being looked for")),
     };
     Decision {
         findings: Steps::seen(observed).into_findings(),
         actions: if wait.is_none() { vec![ensure_image(observed)] } else { Vec::new() },
         look_again_after: wait,
-        ..Decision::new(observed, State::BuildingImage, ready)
-            .because("the client proxy's image is not known to be there")
+        ..Decision::new(observed, state, ready).because("the client proxy's image is not known to be there")
     }
 }
 
@@ -325,12 +327,12 @@ fn ensure_image(observed: &Observed) -> Action {
 
 /// Between a death and the next start.
 fn pausing(observed: &Observed, wait: Duration) -> Decision {
-    let cause = observed.object.status.as_ref().and_then(|status| status.message.clone()).unwrap_or_default();
+    let cause = restart::cause(observed);
     Decision {
         findings: Vec::new(),
         look_again_after: Some(wait),
         tunnels: tunnels::all(observed, TunnelState::NotReady, "the pair is started again"),
-        ..Decision::new(observed, State::Starting, Ready::no("Restarting", cause.as_str()))
+        ..Decision::new(observed, State::Starting, Ready::no(RESTARTING, cause.as_str()))
             .says(&cause)
             .because("the pair died, and the time to start it again has not come")
     }
@@ -446,13 +448,25 @@ fn remove(observed: &Observed) -> Decision {
     .because("the object is being deleted: tunnels, container, process and files go before it does")
 }
 
-/// The id and the name of the network that the pair is to stand on, or why it cannot yet.
+/// As [`network`], where a pair is yet to be put on it.
+fn network_that_stays(observed: &Observed) -> Result<(String, String), String> {
+    let leaving = observed.network.as_ref().is_some_and(|network| network.metadata.deletion_timestamp.is_some());
+    if leaving {
+        return Err(format!("the ContainerNetwork {} is being deleted", observed.object.spec.container_network_name));
+    }
+    network(observed)
+}
+
+/// The id and the name of the network that the pair stands on or is to stand on, or why it cannot yet.
 fn network(observed: &Observed) -> Result<(String, String), String> {
     let name = &observed.object.spec.container_network_name;
     let network = observed.network.as_ref().ok_or_else(|| format!("there is no ContainerNetwork {name} yet"))?;
     let status = network.status.as_ref();
-    let running = status.filter(|status| status.state == Some(NetworkState::Running));
-    let ids = running.and_then(|status| Some((status.id.clone()?, status.network_name.clone()?)));
+    // One that is being removed is there until nobody uses it.
+    let there = |state| matches!(state, NetworkState::Running | NetworkState::Removing);
+    let ids = status
+        .filter(|status| status.state.is_some_and(there))
+        .and_then(|status| Some((status.id.clone()?, status.network_name.clone()?)));
     ids.ok_or_else(|| {
         let told = status.and_then(|status| status.message.as_ref()).map(|why| format!(": {why}")).unwrap_or_default();
         format!("the ContainerNetwork {name} is not Running yet{told}")

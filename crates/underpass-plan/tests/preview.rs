@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use underpass_plan::preview;
 
 fn shown(object: &Value) -> String {
-    preview(object, Timestamp::UNIX_EPOCH).unwrap().to_string()
+    preview(object, &[], Timestamp::UNIX_EPOCH).unwrap().to_string()
 }
 
 #[test]
@@ -20,6 +20,28 @@ fn a_network_without_a_name_says_where_its_name_will_come_from() {
         text.contains("action      create the network dev-<from its uid> (IPv4, owned by this object)\n"),
         "{text}"
     );
+}
+
+/// A person looks for that name among the engine's networks.
+#[test]
+fn a_tunnel_proxy_says_how_the_engine_calls_its_network() {
+    let network = |spec: Value| {
+        json!({
+            "apiVersion": "underpass.dev/v1alpha1", "kind": "ContainerNetwork", "metadata": { "name": "web" }, "spec": spec,
+        })
+    };
+    let proxy = json!({
+        "apiVersion": "underpass.dev/v1alpha1", "kind": "ContainerNetworkTunnelProxy", "metadata": { "name": "p" },
+        "spec": { "containerNetworkName": "web" },
+    });
+    let started = |all: &[Value]| {
+        let text = preview(&proxy, all, Timestamp::UNIX_EPOCH).unwrap().to_string();
+        let (_, rest) = text.split_once("on the network ").unwrap_or_else(|| panic!("{text}"));
+        rest.split_once(" (").unwrap().0.to_owned()
+    };
+    assert_eq!(started(&[network(json!({}))]), "web-<from its uid>");
+    assert_eq!(started(&[network(json!({ "networkName": "compose_web" }))]), "compose_web");
+    assert_eq!(started(&[]), "<of the ContainerNetwork web>");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use bollard::query_parameters::{
     CreateContainerOptions, LogsOptions, RemoveContainerOptions, StartContainerOptions, UploadToContainerOptions,
 };
 use futures::TryStreamExt;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -38,6 +39,8 @@ struct Inspected {
     id: String,
     name: String,
     image: String,
+    #[serde(default)]
+    created: Option<Timestamp>,
     state: State,
     config: Config,
     #[serde(default)]
@@ -104,8 +107,20 @@ impl Connection {
     }
 
     pub(crate) async fn list_containers(&self, labels: &[(&str, &str)]) -> Result<Vec<Container>, EngineError> {
-        let filters = json!(label_filter(labels)).to_string();
-        let filters = encoded(&filters);
+        self.containers_where(json!(label_filter(labels))).await
+    }
+
+    pub(crate) async fn list_containers_on(
+        &self,
+        network: &str,
+        label: Option<&str>,
+    ) -> Result<Vec<Container>, EngineError> {
+        let labels: Vec<&str> = label.into_iter().collect();
+        self.containers_where(json!({ "network": [network], "label": labels })).await
+    }
+
+    async fn containers_where(&self, filters: serde_json::Value) -> Result<Vec<Container>, EngineError> {
+        let filters = encoded(&filters.to_string());
         let listed: Vec<Listed> = self.get(&format!("/containers/json?all=true&filters={filters}")).await?;
         let mut containers = Vec::new();
         for Listed { id } in listed {
@@ -223,6 +238,7 @@ fn describe(container: Inspected) -> Container {
         id: container.id,
         name: container.name.trim_start_matches('/').to_owned(),
         state: condition,
+        created: container.created,
         pid: Some(state.pid).filter(|pid| *pid > 0),
         exit_code: (condition == ContainerState::Ended).then_some(state.exit_code),
         error: Some(state.error).filter(|error| !error.is_empty()),
@@ -240,6 +256,7 @@ fn condition(status: &str) -> ContainerState {
         "running" => ContainerState::Running,
         "paused" => ContainerState::Paused,
         "exited" | "stopped" | "dead" => ContainerState::Ended,
+        "removing" => ContainerState::Removing,
         _ => ContainerState::Changing,
     }
 }

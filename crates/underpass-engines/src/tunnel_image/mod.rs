@@ -75,15 +75,23 @@ impl TunnelImages {
         Self { program: program.into(), digests: Mutex::default(), pulled: Mutex::default(), in_use: Mutex::default() }
     }
 
+    /// The image, if the engine has it.
+    pub async fn find(&self, engine: &dyn ContainerEngine, base: Option<&str>) -> Result<Option<Ensured>, EngineError> {
+        let address = engine.describe().await?.address;
+        let recipe = self.recipe(engine, &address, base).await?;
+        // Before it is looked for: what is in use is not collected.
+        self.hold(&Locks::of(&address), &address, &recipe.tag).await?;
+        let found = engine.find_image(&recipe.reference()).await?;
+        Ok(found.map(|image| recipe.ensured(image, Outcome::Reused)))
+    }
+
     pub async fn ensure(&self, engine: &dyn ContainerEngine, base: Option<&str>) -> Result<Ensured, EngineError> {
+        if let Some(found) = self.find(engine, base).await? {
+            return Ok(found);
+        }
         let address = engine.describe().await?.address;
         let recipe = self.recipe(engine, &address, base).await?;
         let locks = Locks::of(&address);
-        // Before it is looked for: what is in use is not collected.
-        self.hold(&locks, &address, &recipe.tag).await?;
-        if let Some(image) = engine.find_image(&recipe.reference()).await? {
-            return Ok(recipe.ensured(image, Outcome::Reused));
-        }
         let _alone = locks.exclusive().await.map_err(cannot_lock)?;
         if let Some(image) = engine.find_image(&recipe.reference()).await? {
             return Ok(recipe.ensured(image, Outcome::Reused));

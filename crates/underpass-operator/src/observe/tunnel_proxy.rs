@@ -10,7 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use underpass_engines::{Container as Seen, ContainerState, EngineError, Port, labels};
-use underpass_plan::tunnel_proxy::{self, CONTROL_PORT, Container, DATA_PORT, Engine, Observed, Pair};
+use underpass_plan::tunnel_proxy::{
+    self, Bystander, CONTROL_PORT, Container, DATA_PORT, Engine, Folder, Observed, Pair,
+};
 use underpass_plan::{Failure, Plan};
 use underpass_resources::tunnel_proxy::{ServerReference, Tunnel};
 use underpass_resources::{ContainerNetwork, ContainerNetworkTunnelProxy};
@@ -55,12 +57,54 @@ impl TunnelProxies {
             id: seen.id.clone(),
             name: seen.name.clone(),
             running,
+            removing: seen.state == ContainerState::Removing,
+            created: seen.created,
             exit_code: seen.exit_code,
             last_words: if running { None } else { self.last_words(seen).await },
             control_port: port(CONTROL_PORT),
             data_port: port(DATA_PORT),
             addresses: seen.networks.values().flat_map(|network| network.addresses.clone()).collect(),
         }
+    }
+
+    /// Other people's containers that answer to names on the network of an object that wants some.
+    async fn bystanders(
+        &self,
+        engine: Engine,
+        object: &ContainerNetworkTunnelProxy,
+        network: Option<&ContainerNetwork>,
+        folder: Option<&Folder>,
+    ) -> Result<(Engine, Vec<Bystander>), ObserveError> {
+        if object.spec.aliases.is_empty() || matches!(engine, Engine::Unavailable { .. }) {
+            return Ok((engine, Vec::new()));
+        }
+        match self.others_on(network, folder).await {
+            Ok(bystanders) => Ok((engine, bystanders)),
+            Err(EngineError::Unavailable(why)) => Ok((Engine::Unavailable { why }, Vec::new())),
+            Err(source) => Err(ObserveError::Engine { what: "the containers on the network".to_owned(), source }),
+        }
+    }
+
+    async fn others_on(
+        &self,
+        network: Option<&ContainerNetwork>,
+        folder: Option<&Folder>,
+    ) -> Result<Vec<Bystander>, EngineError> {
+        let started = folder.and_then(|folder| folder.client.as_ref());
+        // Beside a pair that stands only another instance's matters, which may have been made at the same time.
+        let label = started.map(|_| labels::UID);
+        let status = network.and_then(|network| network.status.as_ref());
+        let id = started.map(|client| client.network_id.clone()).or_else(|| status?.id.clone());
+        let (Some(id), Some(name)) = (id, status.and_then(|status| status.network_name.as_ref())) else {
+            return Ok(Vec::new());
+        };
+        let seen = match self.outside.engine.list_containers_on(&id, label).await {
+            Err(EngineError::NotFound(_)) => Vec::new(),
+            seen => seen?,
+        };
+        let instance = self.outside.pairs.instance();
+        let others = seen.into_iter().filter(|one| one.labels.get(labels::INSTANCE).is_none_or(|its| its != instance));
+        Ok(others.filter_map(|one| bystander(one, name)).collect())
     }
 
     async fn last_words(&self, seen: &Seen) -> Option<String> {
@@ -105,7 +149,7 @@ impl TunnelProxies {
         Ok((network, others))
     }
 
-    async fn pair(&self, uid: &str, folder: Option<&tunnel_proxy::Folder>) -> Pair {
+    async fn pair(&self, uid: &str, folder: Option<&Folder>) -> Pair {
         let server = folder.and_then(|folder| folder.server.as_ref()).filter(|server| server.ended.is_none());
         match server {
             Some(server) => self.outside.pairs.ask(uid, server.control_port).await,
@@ -143,6 +187,7 @@ impl Reconcile for TunnelProxies {
         );
         let (services, slices) = services.map_err(unreadable)?;
         let ((network, neighbours), engine) = (network.map_err(unreadable)?, engine?);
+        let (engine, bystanders) = self.bystanders(engine, &object, network.as_ref(), folder.as_ref()).await?;
         if is_alive(folder.as_ref(), &engine) {
             self.outside.pairs.note_alive(&uid);
         }
@@ -151,6 +196,7 @@ impl Reconcile for TunnelProxies {
             image: self.outside.images.state(object.spec.base_image.as_deref(), now),
             network,
             neighbours,
+            bystanders,
             engine,
             refusals: self.outside.pairs.refusals(&uid),
             own_slices: own_slices.map_err(unreadable)?,
@@ -170,11 +216,24 @@ impl Reconcile for TunnelProxies {
 }
 
 /// Whether both halves were seen to live.
-fn is_alive(folder: Option<&tunnel_proxy::Folder>, engine: &Engine) -> bool {
+fn is_alive(folder: Option<&Folder>, engine: &Engine) -> bool {
     let started = folder.and_then(|folder| Some((folder.client.as_ref()?, folder.server.as_ref()?)));
     let (Some((client, server)), Engine::Available { containers }) = (started, engine) else { return false };
     let runs = |container: &Container| container.running && container.id == client.container_id;
     server.ended.is_none() && containers.iter().any(runs)
+}
+
+/// One that answers to its names, or will in a moment: a client proxy is started as soon as it is made.
+fn bystander(seen: Seen, network: &str) -> Option<Bystander> {
+    let client_proxy = seen.labels.contains_key(labels::UID);
+    let answers = match seen.state {
+        ContainerState::Running | ContainerState::Paused | ContainerState::Changing => true,
+        ContainerState::Created => client_proxy,
+        ContainerState::Removing | ContainerState::Ended => false,
+    };
+    let aliases = seen.networks.get(network).map(|attachment| attachment.aliases.clone()).unwrap_or_default();
+    let Seen { id, name, created, .. } = seen;
+    answers.then_some(Bystander { id, name, created, aliases, client_proxy })
 }
 
 fn services_of(object: &ContainerNetworkTunnelProxy) -> BTreeSet<(String, String)> {
@@ -188,7 +247,7 @@ fn services_of(object: &ContainerNetworkTunnelProxy) -> BTreeSet<(String, String
 
 fn interests(
     object: &ContainerNetworkTunnelProxy,
-    folder: Option<&tunnel_proxy::Folder>,
+    folder: Option<&Folder>,
     services: &BTreeSet<(String, String)>,
 ) -> Vec<Interest> {
     let network = Interest::ContainerNetwork(object.spec.container_network_name.to_string());

@@ -22,6 +22,9 @@ pub struct Observed {
     /// The other tunnel proxies on the same network of the engine.
     #[serde(default)]
     pub neighbours: Vec<ContainerNetworkTunnelProxy>,
+    /// Other people's containers on that network. Beside a pair that was started these are other instances' client proxies alone.
+    #[serde(default)]
+    pub bystanders: Vec<Bystander>,
     pub engine: Engine,
     #[serde(default)]
     pub image: Image,
@@ -62,6 +65,11 @@ pub struct Container {
     pub id: String,
     pub name: String,
     pub running: bool,
+    /// Whether somebody removes it just now.
+    #[serde(default)]
+    pub removing: bool,
+    #[serde(default)]
+    pub created: Option<Timestamp>,
     #[serde(default)]
     pub exit_code: Option<i64>,
     /// The last lines that a container that ended has said.
@@ -77,12 +85,31 @@ pub struct Container {
     pub addresses: Vec<IpAddr>,
 }
 
+/// A container that somebody else has put on the network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bystander {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub created: Option<Timestamp>,
+    /// What it is called on the network besides its name.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Whether it is a client proxy of another instance.
+    #[serde(default)]
+    pub client_proxy: bool,
+}
+
 /// The client proxy's image, as far as this process has seen to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Image {
     #[default]
     Unknown,
+    /// It is being looked for.
+    Looking,
+    /// It is being made.
     Working,
     Ready {
         reference: String,

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
+use underpass_resources::conditions::{self, READY};
 
 use super::observed::Observed;
+
+/// The reason of the `Ready` condition between a death and the next start.
+pub(super) const RESTARTING: &str = "Restarting";
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -51,6 +55,14 @@ impl Restarts {
         let left = self.not_before.as_ref()?.0.duration_since(now);
         Duration::try_from(left).ok().filter(|left| !left.is_zero())
     }
+}
+
+/// Of what the pair died that is to be started again, as it was told.
+pub(super) fn cause(observed: &Observed) -> String {
+    let status = observed.object.status.as_ref();
+    let told = status
+        .filter(|status| conditions::find(&status.conditions, READY).is_some_and(|ready| ready.reason == RESTARTING));
+    told.and_then(|status| status.message.clone()).unwrap_or_else(|| "the pair has died".to_owned())
 }
 
 /// How long the pair has lived since its second half was started.

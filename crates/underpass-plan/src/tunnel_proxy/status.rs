@@ -35,7 +35,7 @@ impl Steps {
     pub(super) fn seen(observed: &Observed) -> Self {
         Self {
             network: match network(observed) {
-                Ok((_, name)) => Finding::yes(NETWORK, "NetworkRunning", format!("the network {name} is Running")),
+                Ok((_, name)) => Finding::yes(NETWORK, "NetworkRunning", format!("the engine has the network {name}")),
                 Err(why) => Finding::no(NETWORK, "WaitingForNetwork", why),
             },
             image: image(observed),
@@ -160,10 +160,12 @@ fn image(observed: &Observed) -> Finding {
         Image::Ready { reference } => Finding::yes(IMAGE, "ImageThere", format!("the engine has {reference}")),
         Image::Failed { message, .. } => Finding::no(IMAGE, "ImageFailed", message.as_str()),
         // A client proxy that runs has one.
-        Image::Unknown | Image::Working if observed.started_client().is_some() => {
+        Image::Unknown | Image::Looking | Image::Working if observed.started_client().is_some() => {
             Finding::yes(IMAGE, "ImageInUse", "the client proxy was started from its image")
         }
-        Image::Unknown | Image::Working => Finding::no(IMAGE, "ImageNotThere", "the image is not known to be there"),
+        Image::Unknown | Image::Looking | Image::Working => {
+            Finding::no(IMAGE, "ImageNotThere", "the image is not known to be there")
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use underpass_resources::tunnel_proxy::{ServerState, Tunnel, TunnelProtocol, TunnelState, TunnelStatus};
+use underpass_resources::tunnel_proxy::{
+    ServerReference, ServerState, Tunnel, TunnelProtocol, TunnelState, TunnelStatus,
+};
 
 use super::observed::{Observed, Pair, PreparedTunnel, Refusal, Server};
 use super::servers;
@@ -100,7 +102,7 @@ fn judge(
         return Verdict::new(TunnelState::NotReady, Some(format!("the pair cannot be told of it yet: {why}")));
     }
     if let Some(refusal) = observed.refusals.get(&number).filter(|refusal| refusal.request == request) {
-        return refused(observed, refusal, request);
+        return refused(observed, tunnel, refusal, request);
     }
     let message = match standing {
         None => "the tunnel is being prepared",
@@ -118,12 +120,22 @@ fn without_server(standing: Option<&PreparedTunnel>, why: String) -> Verdict {
 }
 
 /// Tried again after its back-off: what stood in the way may have gone.
-fn refused(observed: &Observed, refusal: &Refusal, request: TunnelRequest) -> Verdict {
+fn refused(observed: &Observed, tunnel: &Tunnel, refusal: &Refusal, request: TunnelRequest) -> Verdict {
     let left = Duration::try_from(refusal.retry_at.duration_since(observed.now)).ok().filter(|left| !left.is_zero());
     Verdict {
         action: left.is_none().then_some(Action::PrepareTunnel(request)),
         retry: left,
-        ..Verdict::new(TunnelState::Failed, Some(refusal.message.clone()))
+        ..Verdict::new(TunnelState::Failed, Some(in_terms_of_spec(tunnel, &refusal.message)))
+    }
+}
+
+/// The pair complains of the host that it was told; whoever wrote a Service has written no such field.
+fn in_terms_of_spec(tunnel: &Tunnel, complaint: &str) -> String {
+    match (tunnel.server(), complaint.strip_prefix("serverAddress: ")) {
+        (Some(ServerReference::Service { namespace, name, .. }), Some(complaint)) => {
+            format!("the Service {namespace}/{name} leads nowhere: externalName: {complaint}")
+        }
+        _ => complaint.to_owned(),
     }
 }
 

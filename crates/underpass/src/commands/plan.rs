@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 use underpass_plan::{Plan, preview};
 
 use crate::args::PlanFormat;
@@ -16,7 +17,7 @@ pub(crate) fn run(files: &[PathBuf], format: PlanFormat) -> anyhow::Result<Ended
     let mut documents = manifests::read_all(files)?;
     manifests::order(&mut documents);
     let checker = Checker::new()?;
-    let (mut plans, mut wrong, mut more) = (Vec::new(), Vec::new(), false);
+    let (mut objects, mut wrong, mut more) = (Vec::new(), Vec::new(), false);
     for document in &documents {
         match checker.check(document) {
             Verdict::Foreign => {
@@ -28,17 +29,23 @@ pub(crate) fn run(files: &[PathBuf], format: PlanFormat) -> anyhow::Result<Ended
                 wrong.extend(errors);
                 more |= rules_skipped;
             }
-            Verdict::Good(object) => {
-                plans.push(preview(&object, Timestamp::now()).with_context(|| document.to_string())?);
-            }
+            Verdict::Good(object) => objects.push(object),
         }
     }
     if !wrong.is_empty() {
         complain(&wrong, more);
         return Ok(Ended::Badly);
     }
+    let now = Timestamp::now();
+    let plan = |object: &Value| preview(object, &objects, now).with_context(|| name_of(object));
+    let plans: Vec<Plan> = objects.iter().map(plan).collect::<Result<_, _>>()?;
     output::print(&render(&plans, documents.len(), format)?)?;
     Ok(Ended::Well)
+}
+
+fn name_of(object: &Value) -> String {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{} {}", word(&object["kind"]), word(&object["metadata"]["name"]))
 }
 
 fn complain(errors: &[String], more: bool) {

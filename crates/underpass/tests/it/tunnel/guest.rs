@@ -51,14 +51,25 @@ impl Guest<'_> {
         (ended, printed)
     }
 
+    /// A container that stands on the network under these names and does nothing, until it is removed. Gives its id.
+    pub(super) fn bystander(&self, name: &str, aliases: &[&str]) -> String {
+        let aliases = aliases.iter().map(ToString::to_string).collect();
+        self.runtime.block_on(self.start_as(name, aliases, "exec /busybox sleep 600".to_owned()))
+    }
+
     async fn start(&self, script: &str) -> String {
+        // In one piece: Podman loses lines that come in several.
+        let script = format!("set -e\nsaid=$({script})\necho \"{SAID}$said\"");
+        self.start_as(&self.engine.name("guest"), Vec::new(), script).await
+    }
+
+    async fn start_as(&self, name: &str, aliases: Vec<String>, script: String) -> String {
         let request = ContainerRequest {
-            name: self.engine.name("guest"),
+            name: name.to_owned(),
             image: self.engine.busybox().await,
             entrypoint: ["/busybox", "sh", "-c"].map(str::to_owned).to_vec(),
-            // In one piece: Podman loses lines that come in several.
-            command: vec![format!("set -e\nsaid=$({script})\necho \"{SAID}$said\"")],
-            network: Some(NetworkChoice { id: self.network.clone(), aliases: Vec::new() }),
+            command: vec![script],
+            network: Some(NetworkChoice { id: self.network.clone(), aliases }),
             ..ContainerRequest::default()
         };
         let id = self.engine.engine.create_container(&request).await.unwrap();

@@ -1,8 +1,9 @@
 //! From nothing to Running and back.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use underpass_engines::labels::{CREATOR_PID, CREATOR_START, OBJECT};
-use underpass_engines::{ContainerState, EngineKind};
+use underpass_engines::{ContainerEngine, ContainerState, EngineKind};
+use underpass_testbed::{PATIENCE, wait_until};
 
 use super::rig::{condition, is_alive, is_ready, proxy, tunnel, tunnel_status, until_dead};
 use super::{Rig, on_both, servers};
@@ -15,6 +16,9 @@ on_both!(
     a_persistent_network_stays_and_an_existing_one_is_used,
     a_collection_that_is_deleted_takes_its_pairs_along,
     an_alias_belongs_to_the_first_who_asks_for_it,
+    an_alias_belongs_to_the_first_of_two_instances,
+    an_alias_that_a_container_has_is_left_to_it,
+    a_network_that_is_used_goes_when_its_last_container_does,
 );
 
 fn a_pair_comes_and_goes(kind: EngineKind) {
@@ -120,15 +124,11 @@ fn a_collection_that_is_deleted_takes_its_pairs_along(kind: EngineKind) {
 }
 
 fn a_persistent_network_stays_and_an_existing_one_is_used(kind: EngineKind) {
-    use underpass_engines::ContainerEngine;
     let rig = Rig::start(kind);
     let name = rig.engine.name("persistent");
-    let network = |object: &str, mode: &str| {
-        crate::network(object).replace("spec: {}", &format!("spec: {{networkName: {name}, mode: {mode}}}"))
-    };
-    rig.apply(&network("kept", "persistent"));
+    rig.apply(&shared_network("kept", &name, "persistent"));
     rig.kubectl().ok("wait --for=condition=Ready ctrnet/kept --timeout=60s");
-    rig.apply(&format!("{}---\n{}", network("used", "existing"), proxy("used", "aliases: [h]")));
+    rig.apply(&format!("{}---\n{}", shared_network("used", &name, "existing"), proxy("used", "aliases: [h]")));
     assert!(is_ready(&rig.until_ready("used")));
     rig.kubectl().ok("delete cntp used --timeout=60s");
     rig.kubectl().ok("delete ctrnet used kept --timeout=60s");
@@ -154,5 +154,91 @@ fn an_alias_belongs_to_the_first_who_asks_for_it(kind: EngineKind) {
     assert_eq!(rig.containers("second").len(), 0, "nobody else answers to the name");
     rig.kubectl().ok("delete cntp first --timeout=60s");
     rig.until_ready("second");
+    rig.end();
+}
+
+/// A ContainerNetwork for the engine's network of this name.
+fn shared_network(object: &str, name: &str, mode: &str) -> String {
+    crate::network(object).replace("spec: {}", &format!("spec: {{networkName: {name}, mode: {mode}}}"))
+}
+
+fn until_alias_is_taken(rig: &Rig, name: &str) -> Value {
+    rig.until(name, "a word about the alias", |status| condition(status, "Ready")["reason"] == "AliasTaken")
+}
+
+/// Neither knows the other's objects: the engine tells.
+fn an_alias_belongs_to_the_first_of_two_instances(kind: EngineKind) {
+    let (one, two) = (Rig::start(kind), Rig::start(kind));
+    let name = one.engine.name("shared");
+    one.apply(&format!("{}---\n{}", shared_network("p", &name, "session"), proxy("p", "aliases: [h]")));
+    one.until_ready("p");
+    let container = one.containers("p").remove(0).name;
+    two.apply(&format!("{}---\n{}", shared_network("q", &name, "existing"), proxy("q", "aliases: [other, h]")));
+    let waiting = until_alias_is_taken(&two, "q");
+    let message = condition(&waiting, "Ready")["message"].as_str().unwrap();
+    assert!(message.contains("alias h ") && message.contains(&container), "{message}");
+    assert_eq!(two.containers("q").len(), 0, "nobody else answers to the name");
+    assert!(is_ready(&one.status("p")), "who was there first keeps it");
+    one.kubectl().ok("delete cntp p --timeout=60s");
+    two.until_ready("q");
+    two.end();
+    one.end();
+}
+
+/// Engines answer to a container's own name as they do to its aliases.
+fn an_alias_that_a_container_has_is_left_to_it(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply(&crate::network("net"));
+    rig.kubectl().ok("wait --for=condition=Ready ctrnet/net --timeout=60s");
+    let name = rig.engine.name("db");
+    let id = rig.guest("net").bystander(&name, &["h"]);
+    let on_n = |object: &str, alias: &str| {
+        let spec = proxy(object, &format!("aliases: [{alias}]"));
+        spec.replace(&format!("containerNetworkName: {object}"), "containerNetworkName: net")
+    };
+    rig.apply(&format!("{}---\n{}---\n{}", on_n("by-alias", "h"), on_n("by-name", &name), on_n("free", "free")));
+    rig.until_ready("free");
+    for object in ["by-alias", "by-name"] {
+        let waiting = until_alias_is_taken(&rig, object);
+        let message = waiting["message"].as_str().unwrap();
+        assert!(message.contains(&format!("the container {name}")), "{message}");
+        assert_eq!(rig.containers(object).len(), 0);
+    }
+    rig.wait_for(rig.engine.engine.remove_container(&id)).unwrap();
+    rig.until_ready("by-alias");
+    rig.until_ready("by-name");
+    // Who comes later takes nothing away from who is there.
+    rig.guest("net").bystander(&rig.engine.name("late"), &["h"]);
+    rig.kubectl().ok("annotate cntp by-alias look=again");
+    assert!(is_ready(&rig.until_ready("by-alias")));
+    rig.kubectl().ok("delete cntp --all --timeout=60s");
+    drop_guests(&rig);
+    rig.end();
+}
+
+/// Of this test, by the label that they carry.
+fn drop_guests(rig: &Rig) {
+    let mine = [(underpass_engines::labels::INSTANCE, rig.engine.instance.as_str())];
+    for guest in rig.wait_for(rig.engine.engine.list_containers(&mine)).unwrap() {
+        rig.wait_for(rig.engine.engine.remove_container(&guest.id)).unwrap();
+    }
+}
+
+fn a_network_that_is_used_goes_when_its_last_container_does(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply(&crate::network("net"));
+    rig.kubectl().ok("wait --for=condition=Ready ctrnet/net --timeout=60s");
+    let name = rig.engine.name("user");
+    let id = rig.guest("net").bystander(&name, &[]);
+    rig.kubectl().ok("delete ctrnet net --wait=false");
+    let status = wait_until("a word about who uses it", PATIENCE, || {
+        let status = rig.kubectl().json("get ctrnet net")["status"].clone();
+        (condition(&status, "Ready")["reason"] == "NetworkInUse").then_some(status)
+    });
+    assert_eq!(status["state"], "Removing");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains(&name), "{message}");
+    rig.wait_for(rig.engine.engine.remove_container(&id)).unwrap();
+    rig.kubectl().ok("wait --for=delete ctrnet/net --timeout=8s");
     rig.end();
 }

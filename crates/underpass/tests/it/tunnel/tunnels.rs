@@ -16,6 +16,8 @@ on_both!(
     datagrams_pass_too,
     a_dead_server_is_refused_at_once,
     a_missing_server_is_told_until_it_is_there,
+    a_server_that_refuses_a_stream_is_told_at_once,
+    a_service_that_cannot_be_resolved_is_told_as_a_service,
     a_port_below_1024_is_one_like_any_other,
 );
 
@@ -206,5 +208,43 @@ fn a_port_below_1024_is_one_like_any_other(kind: EngineKind) {
     let status = rig.until_ready("low");
     assert_eq!(tunnel_status(&status, "web")["clientProxyPort"], 80);
     assert_eq!(rig.guest("low").echo("h", &json!(80), "low"), "low");
+    rig.end();
+}
+
+/// Nobody looks before the next half minute is over: the stream tells.
+fn a_server_that_refuses_a_stream_is_told_at_once(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    rig.apply_proxy("p", &format!("aliases: [h]\ntunnels:\n{}", tunnel("t", port)));
+    rig.until_ready("p");
+    let seen = rig.until("p", "the server", |status| tunnel_status(status, "t")["serverState"] == "Reachable");
+    drop(server);
+    let connect = format!(
+        "{}\nprintf x | /busybox nc $ip {} || true",
+        resolve("h"),
+        tunnel_status(&seen, "t")["clientProxyPort"]
+    );
+    rig.guest("p").run(&connect);
+    let told = underpass_testbed::look_until(std::time::Duration::from_secs(3), || {
+        let status = rig.status("p");
+        (tunnel_status(&status, "t")["serverState"] == "Unreachable").then_some(status)
+    });
+    let told = told.expect("a word about the server at once");
+    let why = tunnel_status(&told, "t")["serverError"].as_str().unwrap();
+    assert!(why.contains("connection refused"), "{why}");
+    rig.end();
+}
+
+fn a_service_that_cannot_be_resolved_is_told_as_a_service(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: api}\nspec: {type: ExternalName, externalName: nowhere.invalid, ports: [{port: 80}]}",
+    );
+    rig.apply_proxy("p", "tunnels:\n- {name: t, serverServiceName: api}");
+    let failed = rig.until("p", "Failed", |status| tunnel_status(status, "t")["state"] == "Failed");
+    let why = tunnel_status(&failed, "t")["errorMessage"].as_str().unwrap();
+    assert!(why.contains("Service default/api") && why.contains("externalName: nowhere.invalid"), "{why}");
+    assert!(!why.contains("serverAddress"), "{why}");
     rig.end();
 }
