@@ -17,6 +17,7 @@ on_both!(
     a_collection_that_is_deleted_takes_its_pairs_along,
     an_alias_belongs_to_the_first_who_asks_for_it,
     an_alias_belongs_to_the_first_of_two_instances,
+    of_two_instances_that_start_at_once_one_has_the_alias,
     an_alias_that_a_container_has_is_left_to_it,
     a_network_that_is_used_goes_when_its_last_container_does,
 );
@@ -181,6 +182,33 @@ fn an_alias_belongs_to_the_first_of_two_instances(kind: EngineKind) {
     assert!(is_ready(&one.status("p")), "who was there first keeps it");
     one.kubectl().ok("delete cntp p --timeout=60s");
     two.until_ready("q");
+    let events = two.kubectl().ok("get events -o jsonpath={.items[*].reason}");
+    assert!(!events.contains("BuildingImage"), "the first one has made it: {events}");
+    two.end();
+    one.end();
+}
+
+fn of_two_instances_that_start_at_once_one_has_the_alias(kind: EngineKind) {
+    let rigs = [Rig::start(kind), Rig::start(kind)];
+    let name = rigs[0].engine.name("shared");
+    rigs[0].apply(&shared_network("kept", &name, "session"));
+    rigs[0].kubectl().ok("wait --for=condition=Ready ctrnet/kept --timeout=60s");
+    let objects = format!("{}---\n{}", shared_network("p", &name, "existing"), proxy("p", "aliases: [h]"));
+    std::thread::scope(|scope| rigs.iter().for_each(|rig| drop(scope.spawn(|| rig.apply(&objects)))));
+    let settled = |status: &Value| is_ready(status) || condition(status, "Ready")["reason"] == "AliasTaken";
+    let has_it = wait_until("one that has the alias, and one that does not", PATIENCE, || {
+        let states = [0, 1].map(|index| rigs[index].until("p", "a verdict", settled));
+        let ready = states.each_ref().map(is_ready);
+        let alone = rigs.iter().filter(|rig| !rig.containers("p").is_empty()).count() == 1;
+        (ready[0] != ready[1] && alone).then_some(usize::from(ready[1]))
+    });
+    // However often they look, it stays so.
+    for look in 0..3 {
+        rigs.iter().for_each(|rig| drop(rig.kubectl().ok(&format!("annotate cntp p look={look} --overwrite"))));
+        assert!(is_ready(&rigs[has_it].status("p")));
+        until_alias_is_taken(&rigs[1 - has_it], "p");
+    }
+    let [one, two] = rigs;
     two.end();
     one.end();
 }
