@@ -14,6 +14,7 @@ mod decode;
 mod definitions;
 mod delete;
 mod discovery;
+mod dormant;
 mod identity;
 mod intake;
 mod jsonpath;
@@ -44,5 +45,6 @@ mod watch;
 mod write;
 mod writers;
 
+pub use dormant::Dormant;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, Process as ProcessMetrics};
 pub use server::{Config, RunError, Server, StartError};

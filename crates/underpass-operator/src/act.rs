@@ -98,7 +98,7 @@ impl Outside {
             Action::StopServer { pid } => self.pairs.stop_server(uid, *pid).await?,
             Action::RemovePairFolder => self.pairs.remove_folder(uid).await?,
             Action::WriteEndpoints(endpoints) => write(client, endpoints).await?,
-            Action::RemoveEndpoints { namespace, name } => remove(client, namespace, name).await?,
+            Action::RemoveEndpoints { namespace, name } => remove_endpoints(client, namespace, name).await?,
         }
         Ok(Outcome::Done)
     }
@@ -111,7 +111,7 @@ async fn write(client: &Client, endpoints: &ClientEndpoints) -> Result<(), Actio
     written.map(drop).map_err(|source| failed(&endpoints.namespace, &endpoints.name, source))
 }
 
-async fn remove(client: &Client, namespace: &str, name: &str) -> Result<(), ActionError> {
+pub(crate) async fn remove_endpoints(client: &Client, namespace: &str, name: &str) -> Result<(), ActionError> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
     match slices.delete(name, &DeleteParams::default()).await {
         Ok(_) => Ok(()),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 use underpass_plan::{Action, Event, Finalizer, Plan, Severity, Subject};
 
-use crate::act::{ActionError, Outcome, Outside};
+use crate::act::{ActionError, Outcome, Outside, remove_endpoints};
 use crate::answer::Answer;
 use crate::events::Recorder;
 use crate::kinds;
@@ -149,8 +149,13 @@ impl Applier {
     }
 
     async fn act(&self, subject: &Subject, action: &Action) -> Result<(), ApplyError> {
-        let Some(outside) = &self.outside else { return Err(ApplyError::NoMachine(action.to_string())) };
-        let outcome = outside.act(&self.client, subject, action).await;
+        let outcome = match (&self.outside, action) {
+            (Some(outside), _) => outside.act(&self.client, subject, action).await,
+            (None, Action::RemoveEndpoints { namespace, name }) => {
+                remove_endpoints(&self.client, namespace, name).await.map(|()| Outcome::Done)
+            }
+            (None, _) => return Err(ApplyError::NoMachine(action.to_string())),
+        };
         self.metrics.wrote(WriteTarget::Engine, &outcome);
         let refusal = outcome.as_ref().ok().and_then(Outcome::refusal);
         let succeeded = outcome.is_ok() && refusal.is_none();

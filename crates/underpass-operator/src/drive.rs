@@ -22,6 +22,7 @@ use underpass_plan::{Action, Failure};
 
 use crate::apply::{Applied, Applier, ApplyError};
 use crate::backoff::Backoff;
+use crate::first_look::FirstLook;
 use crate::metrics::PassResult;
 use crate::reconcile::{Key, ObserveError, Reconcile};
 
@@ -49,6 +50,7 @@ pub async fn drive<R: Reconcile>(
     triggers: impl Stream<Item = Key> + Send,
     applier: Arc<Applier>,
     pace: Pace,
+    first_look: Option<FirstLook>,
     stop: CancellationToken,
 ) {
     let period = (!reconciler.stands_alone()).then_some(pace.period);
@@ -70,6 +72,9 @@ pub async fn drive<R: Reconcile>(
             }
             Some(Ok((key, memory, result))) = passes.join_next() => {
                 running.remove(&key);
+                if let Some(first_look) = first_look.as_ref().filter(|_| has_told(&result)) {
+                    first_look.looked_at(reconciler.kind(), &key);
+                }
                 let (memory, wait) = memory.after(&result, pace.backoff, period, Timestamp::now());
                 if let Some(wait) = wait {
                     memories.insert(key.clone(), memory);
@@ -198,6 +203,11 @@ async fn pass<R: Reconcile>(
         Applied::Done if plan.actions.is_empty() => Pass::Settled(plan.look_again_after),
         Applied::Done => Pass::Acted(plan.actions),
     })
+}
+
+/// Whether the object's status says what this pass has seen, or there is no object. It is written before anything is done.
+fn has_told(result: &Result<Pass, PassError>) -> bool {
+    matches!(result, Ok(_) | Err(PassError::Apply(ApplyError::Action(_))))
 }
 
 fn report(result: &Result<Pass, PassError>) {

@@ -4,22 +4,28 @@
 //! `kubectl describe` go by these. The recorder of kube-rs writes events.k8s.io/v1, whose events have neither and sort before all others,
 //! and it takes two events with one reason for the same, whatever they say.
 //!
+//! A start takes less than a second, and is told in several events. So `eventTime`, and `series` of those that came again, say when to the
+//! microsecond, and `lastTimestamp` does, too: a Kubernetes cuts that to the second, the embedded server keeps it.
+//!
 //! The name of an event follows from the object and from what is said. So the next process goes on counting where this one ended, and
 //! nothing has to be remembered.
 
 use k8s_openapi::api::core::v1::{Event as CoreEvent, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use underpass_plan::{Event, Severity, Subject};
 
 use crate::apply::FIELD_MANAGER;
+use crate::host::host;
 
 /// Who says it.
 const REPORTER: &str = "underpass.dev/controllers";
+/// What the reporter was doing: an event with an `eventTime` has to say it.
+const ACTION: &str = "Reconcile";
 /// Where events about objects without a namespace are: Kubernetes knows no other place for them.
 const CLUSTER_EVENTS: &str = "default";
 /// How often another writer may come between looking and writing.
@@ -31,17 +37,19 @@ const LONGEST_NOTE: usize = 1024;
 #[derive(Clone)]
 pub(crate) struct Recorder {
     client: Client,
+    host: String,
 }
 
 impl Recorder {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, host: host() }
     }
 
     pub(crate) async fn publish(&self, subject: &Subject, event: &Event, now: Timestamp) -> kube::Result<()> {
-        let new = describe(subject, event, now);
+        let new = describe(subject, event, &self.host, now);
         let namespace = new.metadata.namespace.as_deref().unwrap_or(CLUSTER_EVENTS);
-        let api: Api<CoreEvent> = Api::namespaced(self.client.clone(), namespace);
+        let resource = ApiResource::erase::<CoreEvent>(&());
+        let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let mut attempt = 1;
         loop {
             match write(&api, &new).await {
@@ -55,7 +63,7 @@ impl Recorder {
 }
 
 /// Counts it once more, or makes it.
-async fn write(api: &Api<CoreEvent>, new: &CoreEvent) -> kube::Result<()> {
+async fn write(api: &Api<DynamicObject>, new: &CoreEvent) -> kube::Result<()> {
     let name = new.metadata.name.as_deref().unwrap_or_default();
     match api.get_opt(name).await? {
         Some(known) => {
@@ -64,21 +72,30 @@ async fn write(api: &Api<CoreEvent>, new: &CoreEvent) -> kube::Result<()> {
         }
         None => {
             let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-            api.create(&params, new).await.map(drop)
+            api.create(&params, &to_the_microsecond(new)?).await.map(drop)
         }
     }
 }
 
+/// As it is sent.
+fn to_the_microsecond(new: &CoreEvent) -> kube::Result<DynamicObject> {
+    let mut sent = serde_json::to_value(new).map_err(kube::Error::SerdeError)?;
+    sent["lastTimestamp"] = json!(new.event_time);
+    serde_json::from_value(sent).map_err(kube::Error::SerdeError)
+}
+
 /// Bound to what was seen: of two writers none may be forgotten in the count.
-fn again(known: &CoreEvent, new: &CoreEvent) -> serde_json::Value {
+fn again(known: &DynamicObject, new: &CoreEvent) -> serde_json::Value {
+    let count = known.data["count"].as_i64().unwrap_or(1).saturating_add(1);
     json!({
         "metadata": { "resourceVersion": known.metadata.resource_version },
-        "count": known.count.unwrap_or(1).saturating_add(1),
-        "lastTimestamp": new.last_timestamp,
+        "count": count,
+        "lastTimestamp": new.event_time,
+        "series": { "count": count, "lastObservedTime": new.event_time },
     })
 }
 
-fn describe(subject: &Subject, event: &Event, now: Timestamp) -> CoreEvent {
+fn describe(subject: &Subject, event: &Event, host: &str, now: Timestamp) -> CoreEvent {
     let severity = match event.severity {
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",
@@ -97,7 +114,10 @@ fn describe(subject: &Subject, event: &Event, now: Timestamp) -> CoreEvent {
         last_timestamp: Some(Time(now)),
         count: Some(1),
         source: Some(EventSource { component: Some(REPORTER.to_owned()), host: None }),
+        event_time: Some(MicroTime(now)),
+        action: Some(ACTION.to_owned()),
         reporting_component: Some(REPORTER.to_owned()),
+        reporting_instance: Some(host.to_owned()),
         ..CoreEvent::default()
     }
 }
@@ -144,8 +164,8 @@ mod tests {
         }
     }
 
-    fn event(note: &str) -> Event {
-        Event { severity: Severity::Warning, reason: "Failed", note: note.to_owned() }
+    fn told(subject: &Subject, note: &str, now: Timestamp) -> CoreEvent {
+        describe(subject, &Event { severity: Severity::Warning, reason: "Failed", note: note.to_owned() }, "host", now)
     }
 
     #[test]
@@ -157,19 +177,38 @@ mod tests {
 
     #[test]
     fn the_name_stands_for_what_is_said_of_whom() {
-        let name = |uid: &str, note: &str| describe(&subject(uid), &event(note), Timestamp::UNIX_EPOCH).metadata.name;
+        let name = |uid: &str, note: &str| told(&subject(uid), note, Timestamp::UNIX_EPOCH).metadata.name;
         assert_eq!(name("a", "one"), name("a", "one"));
         assert_ne!(name("a", "one"), name("a", "two"));
         assert_ne!(name("a", "one"), name("b", "one"), "another life of the same name");
         let long = Subject { name: "n".repeat(LONGEST_NAME), ..subject("a") };
-        assert_eq!(describe(&long, &event("one"), Timestamp::UNIX_EPOCH).metadata.name.unwrap().len(), LONGEST_NAME);
+        assert_eq!(told(&long, "one", Timestamp::UNIX_EPOCH).metadata.name.unwrap().len(), LONGEST_NAME);
     }
 
     #[test]
     fn said_again_it_counts() {
-        let (first, later) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
-        let known = describe(&subject("a"), &event("one"), first);
-        let patch = again(&known, &describe(&subject("a"), &event("one"), later));
-        assert_eq!((&patch["count"], &patch["lastTimestamp"]), (&json!(2), &json!("1970-01-01T00:01:00Z")));
+        let (first, later) = (Timestamp::UNIX_EPOCH, Timestamp::from_microsecond(60_000_001).unwrap());
+        let mut known = to_the_microsecond(&told(&subject("a"), "one", first)).unwrap();
+        for count in [2, 3] {
+            let patch = again(&known, &told(&subject("a"), "one", later));
+            let time = "1970-01-01T00:01:00.000001Z";
+            let series = json!({ "count": count, "lastObservedTime": time });
+            assert_eq!(
+                (&patch["count"], &patch["lastTimestamp"], &patch["series"]),
+                (&json!(count), &json!(time), &series)
+            );
+            known.data["count"] = patch["count"].clone();
+        }
+    }
+
+    #[test]
+    fn two_of_one_second_have_an_order() {
+        let sent = |micros: i64| {
+            to_the_microsecond(&told(&subject("a"), "one", Timestamp::from_microsecond(micros).unwrap())).unwrap().data
+        };
+        let (first, second) = (sent(1_000_000), sent(1_000_001));
+        for field in ["eventTime", "lastTimestamp"] {
+            assert!(first[field].as_str().unwrap() < second[field].as_str().unwrap(), "{first:#} {second:#}");
+        }
     }
 }

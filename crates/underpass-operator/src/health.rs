@@ -79,6 +79,11 @@ impl Health {
         }
     }
 
+    /// Whether another process works.
+    pub fn waits(&self) -> bool {
+        matches!(self.0.lock().role, Role::Waiting { .. })
+    }
+
     pub fn works(&self) -> bool {
         matches!(self.0.lock().role, Role::Working { .. })
     }

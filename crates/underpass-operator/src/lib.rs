@@ -6,13 +6,16 @@
 //!
 //! [`run`] starts the loops of all kinds in the one process that [`leadership`] chooses. [`teardown`] is the way out: our objects, deleted in dependency order.
 
+mod abandon;
 mod act;
 mod answer;
 mod apply;
 mod backoff;
 mod drive;
 mod events;
+mod first_look;
 mod health;
+mod host;
 mod images;
 mod interests;
 pub mod kinds;
@@ -29,12 +32,15 @@ mod teardown;
 mod triggers;
 pub mod watchdog;
 
+pub use abandon::{AbandonError, abandon};
 pub use act::{ActionError, Outside};
 pub use answer::Answer;
 pub use apply::{Applied, Applier, ApplyError, FIELD_MANAGER};
 pub use backoff::Backoff;
 pub use drive::{Pace, drive};
+pub use first_look::FirstLook;
 pub use health::Health;
+pub use host::host;
 pub use images::Images;
 pub use interests::{Interest, Interests};
 pub use metrics::Metrics;
@@ -43,5 +49,5 @@ pub use pairs::{PairError, Pairs, Process, start_of};
 pub use reach::{Unreachable, check, explain, identity, is_not_served, usable};
 pub use reconcile::{Key, ObserveError, Reconcile};
 pub use run::{Machine, RunError, Settings, run};
-pub use sweep::Sweep;
+pub use sweep::{Leftover, Sweep};
 pub use teardown::{FinalizerHeld, Held, Left, Progress, TeardownError, teardown};

@@ -20,6 +20,7 @@ use crate::act::Outside;
 use crate::apply::Applier;
 use crate::backoff::Backoff;
 use crate::drive::{Pace, drive};
+use crate::first_look::FirstLook;
 use crate::health::Health;
 use crate::images::Images;
 use crate::interests::{Interest, Interests};
@@ -41,6 +42,8 @@ pub struct Settings {
     pub pace: Pace,
     pub metrics: Metrics,
     pub health: Health,
+    /// For who waits until the objects of an earlier run have been looked at.
+    pub first_look: Option<FirstLook>,
     /// The lease that says whose controllers work, where several processes could.
     pub seat: Seat,
 }
@@ -86,6 +89,9 @@ async fn control(client: Client, settings: Settings, stop: CancellationToken) {
         controllers.start_kind(kind);
     }
     settings.health.began();
+    if let Some(first_look) = &settings.first_look {
+        first_look.began();
+    }
     controllers.start_sweep();
     info!(kinds = KINDS.len(), "controllers started");
     let work = controllers.loops.join_all();
@@ -163,10 +169,10 @@ impl Controllers {
 
     fn start_tunnel_proxies(&mut self, kind: &'static Kind, mut built: Built) -> Built {
         let interests = Arc::new(Interests::default());
-        let services = self.changes("Service", &ApiResource::erase::<Service>(&())).filter_map(interest_in(service));
-        let slices = self.changes("EndpointSlice", &ApiResource::erase::<EndpointSlice>(&()));
+        let services = self.watch("Service", &ApiResource::erase::<Service>(&())).changes();
+        let slices = self.watch("EndpointSlice", &ApiResource::erase::<EndpointSlice>(&())).changes();
         let elsewhere = stream::select_all([
-            services.boxed(),
+            services.filter_map(interest_in(service)).boxed(),
             slices.filter_map(interest_in(service_of_slice)).boxed(),
             stream::iter(built.changed_networks.take()).flatten().boxed(),
         ]);
@@ -181,20 +187,24 @@ impl Controllers {
     }
 
     fn own_changes(&self, kind: &'static Kind) -> impl Stream<Item = ObjectMeta> + Send + use<> {
-        self.changes(kind.kind, &kinds::resource(kind))
+        let first_look = self.settings.first_look.clone();
+        if let Some(first_look) = &first_look {
+            first_look.watches(kind.kind);
+        }
+        Watch { first_look, ..self.watch(kind.kind, &kinds::resource(kind)) }.changes()
     }
 
     /// The one watch of a kind: who needs its changes too is told from there.
-    fn changes(&self, kind: &'static str, resource: &ApiResource) -> impl Stream<Item = ObjectMeta> + Send + use<> {
+    fn watch(&self, kind: &'static str, resource: &ApiResource) -> Watch {
         let objects = Api::all_with(self.client.clone(), resource);
         let Settings { health, metrics, .. } = self.settings.clone();
         health.watches(kind);
-        Watch { kind, objects, health, metrics }.changes()
+        Watch { kind, objects, health, metrics, first_look: None }
     }
 
     fn start<R: Reconcile>(&mut self, reconciler: R, triggers: impl Stream<Item = Key> + Send + 'static) {
-        let applier = Arc::clone(&self.applier);
-        self.loops.spawn(drive(Arc::new(reconciler), triggers, applier, self.settings.pace, self.stop.clone()));
+        let (applier, Settings { pace, first_look, .. }) = (Arc::clone(&self.applier), self.settings.clone());
+        self.loops.spawn(drive(Arc::new(reconciler), triggers, applier, pace, first_look, self.stop.clone()));
     }
 
     fn start_sweep(&mut self) {

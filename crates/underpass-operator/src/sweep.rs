@@ -4,6 +4,7 @@
 //! never touched.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,16 +30,18 @@ pub struct Sweep {
     pub instance: String,
 }
 
-/// What was found, before it is known who owns it.
-#[derive(Default)]
-struct Found {
-    /// Pairs of id and owner.
-    containers: Vec<(String, Option<String>)>,
-    networks: Vec<(String, Option<String>)>,
-    volumes: Vec<(String, Option<String>)>,
-    servers: Vec<(Identity, String)>,
-    folders: Vec<String>,
+/// Something of ours that outlived who made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leftover {
+    Container { id: String, name: String },
+    Volume { name: String },
+    Server { pid: u32, start: u64 },
+    Folder { uid: String },
+    Network { id: String, name: String },
 }
+
+/// With the uid of the object that it belongs to. Whatever has none is to be kept.
+type Found = (Leftover, Option<String>);
 
 impl Sweep {
     /// Whenever the engine was found or has come back, until `stop`.
@@ -60,58 +63,88 @@ impl Sweep {
     }
 
     /// Everything of this instance, whoever owns it.
-    pub async fn remove_all(&self) -> Result<(), String> {
+    pub async fn remove_all(&self, removed: impl FnMut(&Leftover)) -> Result<(), String> {
         let found = self.find().await?;
-        self.remove(found, &BTreeSet::new()).await
+        self.remove(found, &BTreeSet::new(), removed).await
+    }
+
+    /// What can be found without an engine.
+    pub fn outside_of_the_engine(&self) -> Vec<Leftover> {
+        self.processes_and_folders().map(|(what, _)| what).collect()
     }
 
     /// First what exists, then who owns: what is made meanwhile is not seen, and its owner is.
     async fn remove_ownerless(&self, client: &Client) -> Result<(), String> {
         let found = self.find().await?;
         let owners = owners(client).await.map_err(|error| error.to_string())?;
-        self.remove(found, &owners).await
+        self.remove(found, &owners, |_| {}).await
     }
 
-    async fn find(&self) -> Result<Found, String> {
+    /// In the order in which they can go.
+    async fn find(&self) -> Result<Vec<Found>, String> {
         let ours = [(labels::INSTANCE, self.instance.as_str())];
         let words = |error: EngineError| error.to_string();
-        let containers = self.engine.list_containers(&ours).await.map_err(words)?;
-        let networks = self.engine.list_networks(&ours).await.map_err(words)?;
-        let volumes = self.engine.list_volumes(&ours).await.map_err(words)?;
-        Ok(Found {
-            containers: containers.into_iter().map(|one| (one.id, one.labels.get(labels::UID).cloned())).collect(),
-            networks: networks.into_iter().map(|one| (one.id, one.owner)).collect(),
-            volumes: volumes.into_iter().map(|one| (one.name, one.labels.get(labels::UID).cloned())).collect(),
-            servers: Pairs::living(&self.instance),
-            folders: folders(&self.folders),
-        })
+        let containers = self.engine.list_containers(&ours).await.map_err(words)?.into_iter().map(|one| {
+            let owner = one.labels.get(labels::UID).cloned();
+            (Leftover::Container { id: one.id, name: one.name }, owner)
+        });
+        let networks = self.engine.list_networks(&ours).await.map_err(words)?.into_iter();
+        let networks = networks.map(|one| (Leftover::Network { id: one.id, name: one.name }, one.owner));
+        let volumes = self.engine.list_volumes(&ours).await.map_err(words)?.into_iter().map(|one| {
+            let owner = one.labels.get(labels::UID).cloned();
+            (Leftover::Volume { name: one.name }, owner)
+        });
+        Ok(containers.chain(volumes).chain(self.processes_and_folders()).chain(networks).collect())
     }
 
-    /// Goes on after a failure: each thing that goes is one less. A network without an owner is to be kept.
-    async fn remove(&self, found: Found, owners: &BTreeSet<String>) -> Result<(), String> {
+    fn processes_and_folders(&self) -> impl Iterator<Item = Found> {
+        let servers = Pairs::living(&self.instance).into_iter();
+        let servers = servers.map(|(Identity { pid, start }, uid)| (Leftover::Server { pid, start }, Some(uid)));
+        servers.chain(folders(&self.folders).into_iter().map(|uid| (Leftover::Folder { uid: uid.clone() }, Some(uid))))
+    }
+
+    /// Goes on after a failure: each thing that goes is one less.
+    async fn remove(
+        &self,
+        found: Vec<Found>,
+        owners: &BTreeSet<String>,
+        mut removed: impl FnMut(&Leftover),
+    ) -> Result<(), String> {
         let mut failures = Vec::new();
         let ownerless = |owner: &Option<String>| owner.as_ref().is_some_and(|uid| !owners.contains(uid));
-        for (id, _) in found.containers.iter().filter(|(_, owner)| ownerless(owner)) {
-            info!(container = id, "removing a container without an owner");
-            failures.extend(self.engine.remove_container(id).await.err().map(|error| error.to_string()));
-        }
-        for (name, _) in found.volumes.iter().filter(|(_, owner)| ownerless(owner)) {
-            info!(volume = name, "removing a volume without an owner");
-            failures.extend(self.engine.remove_volume(name).await.err().map(|error| error.to_string()));
-        }
-        for (server, _) in found.servers.iter().filter(|(_, uid)| !owners.contains(uid)) {
-            info!(pid = server.pid, "ending a server proxy without an owner");
-            failures.extend(server.stop().await.err().map(|error| error.to_string()));
-        }
-        for uid in found.folders.iter().filter(|uid| !owners.contains(*uid)) {
-            info!(uid, "removing the folder of a pair without an owner");
-            failures.extend(Pairs::remove_leftover(&self.folders, uid).err().map(|error| error.to_string()));
-        }
-        for (id, _) in found.networks.iter().filter(|(_, owner)| ownerless(owner)) {
-            info!(network = id, "removing a network without an owner");
-            failures.extend(self.engine.remove_network(id).await.err().map(|error| error.to_string()));
+        for (what, _) in found.iter().filter(|(_, owner)| ownerless(owner)) {
+            info!("removing what has no owner: {what}");
+            match self.remove_one(what).await {
+                Ok(()) => removed(what),
+                Err(error) => failures.push(error),
+            }
         }
         if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    }
+
+    async fn remove_one(&self, what: &Leftover) -> Result<(), String> {
+        let words = |error: EngineError| error.to_string();
+        match what {
+            Leftover::Container { id, .. } => self.engine.remove_container(id).await.map_err(words),
+            Leftover::Volume { name } => self.engine.remove_volume(name).await.map_err(words),
+            Leftover::Server { pid, start } => {
+                Identity { pid: *pid, start: *start }.stop().await.map_err(|error| error.to_string())
+            }
+            Leftover::Folder { uid } => Pairs::remove_leftover(&self.folders, uid).map_err(|error| error.to_string()),
+            Leftover::Network { id, .. } => self.engine.remove_network(id).await.map_err(words),
+        }
+    }
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Container { name, .. } => write!(f, "container {name}"),
+            Self::Volume { name } => write!(f, "volume {name}"),
+            Self::Server { pid, .. } => write!(f, "process {pid} (a server proxy)"),
+            Self::Folder { uid } => write!(f, "folder of the pair {uid}"),
+            Self::Network { name, .. } => write!(f, "network {name}"),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use underpass_engines::Change;
 
 use crate::answer::Answer;
+use crate::first_look::FirstLook;
 use crate::health::Health;
 use crate::interests::{Interest, Interests};
 use crate::metrics::Metrics;
@@ -28,18 +29,23 @@ pub(crate) struct Watch {
     pub(crate) objects: Api<PartialObjectMeta<DynamicObject>>,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
+    /// Of a kind whose objects are ours.
+    pub(crate) first_look: Option<FirstLook>,
 }
 
 impl Watch {
     /// Every object once at the start, then every object that changes. A broken watch is taken up again with a back-off, forever.
     pub(crate) fn changes(self) -> impl Stream<Item = ObjectMeta> + Send {
-        let Self { kind, objects, health, metrics } = self;
+        let Self { kind, objects, health, metrics, first_look } = self;
         let mut present = Present::default();
         watcher(objects, watcher::Config::default()).default_backoff().filter_map(move |event| {
             future::ready(match event {
                 Ok(event) => {
                     if matches!(event, Event::InitDone) {
                         health.saw_all(kind);
+                    }
+                    if let Some(first_look) = &first_look {
+                        note(first_look, kind, &event);
                     }
                     if let Some(count) = present.count(&event) {
                         metrics.sees(kind, count);
@@ -52,6 +58,14 @@ impl Watch {
                 }
             })
         })
+    }
+}
+
+fn note(first_look: &FirstLook, kind: &'static str, event: &Event<PartialObjectMeta<DynamicObject>>) {
+    match event {
+        Event::InitApply(object) => first_look.found(kind, key(object.metadata.clone())),
+        Event::InitDone => first_look.found_all(kind),
+        Event::Init | Event::Apply(_) | Event::Delete(_) => {}
     }
 }
 

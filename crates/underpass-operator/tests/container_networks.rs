@@ -35,7 +35,7 @@ impl Rig {
         let stop = CancellationToken::new();
         let reconciler = Arc::new(ContainerNetworks::new(api.client(), Arc::new(engine.clone()), Arc::default()));
         let applier = Arc::new(Applier::new(api.client(), Some(outside(Arc::new(engine.clone()))), Metrics::default()));
-        tokio::spawn(drive(reconciler, triggers, applier, pace(), stop.clone()));
+        tokio::spawn(drive(reconciler, triggers, applier, pace(), None, stop.clone()));
         Self { api, engine, diary, keys, _stop: stop.drop_guard() }
     }
 

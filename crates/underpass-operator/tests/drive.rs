@@ -86,7 +86,7 @@ fn start(
     let applier = Arc::new(Applier::new(FakeApi::new(diary).client(), Some(outside(engine)), Metrics::default()));
     let stop = CancellationToken::new();
     let triggers = stream::iter(keys).chain(stream::pending());
-    let running = tokio::spawn(drive(Arc::clone(&probe), triggers, applier, pace, stop.clone()));
+    let running = tokio::spawn(drive(Arc::clone(&probe), triggers, applier, pace, None, stop.clone()));
     (probe, stop, running)
 }
 

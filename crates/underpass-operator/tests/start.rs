@@ -16,6 +16,7 @@ async fn missing_definitions_are_named_with_the_way_to_get_them() {
         pace: pace(),
         metrics: Metrics::default(),
         health: Health::default(),
+        first_look: None,
         seat: seat("only"),
     };
     let error = run(FakeApi::new(diary).client(), settings, CancellationToken::new()).await.unwrap_err();

@@ -24,7 +24,7 @@ use underpass_resources::container_network::{
 };
 
 use crate::plan::{Action, Cause, Failure, Finalizer, NetworkRequest, Plan, Subject};
-use crate::ready::Ready;
+use crate::ready::{CONTROLLERS_KILLED, Ready};
 
 /// Held while a network exists that has to be removed at the end.
 pub const FINALIZER: &str = "underpass.dev/container-network";
@@ -99,6 +99,24 @@ pub fn plan(observed: &Observed) -> Plan {
         (Engine::Available { network }, true) => remove(observed, network.as_ref()),
     };
     decision.into_plan(observed)
+}
+
+/// The plan of who is left when the controllers were killed: without them nobody knows of the network, whether or not it is still there.
+pub fn abandon(object: ContainerNetwork, why: &str, now: Timestamp) -> Plan {
+    let observed = Observed { object, engine: Engine::Unavailable { why: why.to_owned() }, failure: None, now };
+    if observed.object.metadata.deletion_timestamp.is_some() {
+        return Plan::nothing(subject(&observed), "it does not say that it works");
+    }
+    let decision = Decision {
+        state: State::Pending,
+        ready: Ready::no(CONTROLLERS_KILLED, why),
+        finalizer: Finalizer::Leave,
+        action: None,
+        shown: None,
+        look_again_after: None,
+        because: why.to_owned(),
+    };
+    decision.into_plan(&observed)
 }
 
 /// The name of the network on the engine. A name that nobody chose ends in characters of the object's uid: the same in every pass and

@@ -6,6 +6,9 @@ use underpass_resources::conditions::{self, Finding, READY};
 
 use crate::plan::{Event, Severity};
 
+/// The reason of what nobody looks after, because those who did were killed.
+pub(crate) const CONTROLLERS_KILLED: &str = "ControllersKilled";
+
 /// What is to be said about an object in its `Ready` condition.
 #[derive(Debug, Clone)]
 pub(crate) struct Ready {

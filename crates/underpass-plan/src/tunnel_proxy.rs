@@ -14,6 +14,7 @@
 //! that lives, and starts another where a watchdog has cleaned up. A pair that died before they saw it alive was ended with everything
 //! else, by a crash or a reboot: that is no failure of the pair, and another is started in its place.
 
+mod abandoned;
 mod aliases;
 mod endpoints;
 mod observed;
@@ -38,6 +39,7 @@ use restart::{RESTARTING, Restarts};
 use status::Steps;
 use tunnels::Tunnels;
 
+pub use abandoned::abandon;
 pub use endpoints::{OWNER_LABEL, manifest};
 pub use observed::{
     Bystander, Container, Engine, Folder, Image, Observed, Pair, PreparedTunnel, Refusal, Server, StartedClient,

@@ -17,7 +17,7 @@ use crate::log::{self, Flaw, Log};
 use crate::state::State;
 use crate::trial::Trial;
 
-const FILE: &str = "objects.redb";
+pub(crate) const FILE: &str = "objects.redb";
 
 /// Rows are read once, on open, and appended after that: redb needs room for the pages of a batch and little more.
 const CACHE_BYTES: usize = 8 << 20;

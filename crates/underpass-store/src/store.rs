@@ -41,6 +41,11 @@ impl Store {
         Store::start(options, |history| open::file(folder, history))
     }
 
+    /// Whether there is such a file.
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(open::FILE).exists()
+    }
+
     /// A store that is gone when it is closed.
     pub fn ephemeral(options: Options) -> Result<Store, OpenError> {
         Store::start(options, |history| open::memory(history))

@@ -447,6 +447,8 @@ pub(crate) struct Down {
     /// The kubeconfig of the instance [default: DATA_DIR/kubeconfig]
     #[arg(long, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
 }
 
 #[derive(Debug, Group)]
@@ -463,6 +465,9 @@ pub(crate) struct Monitor {
     /// Where the pairs' folders are
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
+    /// The API server to tell that they were killed
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
 }

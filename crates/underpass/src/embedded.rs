@@ -13,8 +13,8 @@ use underpass_operator::Metrics;
 
 use crate::args::TextOrJson;
 use crate::data_dir::DataDir;
+use crate::server;
 use crate::settings::{Place, ServerSettings, kubeconfig_in};
-use crate::{output, server};
 
 /// A server that serves. Its kubeconfig is removed when this value goes, the data directory is let go last.
 pub(crate) struct Embedded {
@@ -68,10 +68,10 @@ impl Embedded {
         self.controllers_metrics.clone()
     }
 
-    /// Tells on stdout that the server is ready: one line of JSON, or a block for people.
-    pub(crate) fn announce(&self, format: TextOrJson) -> anyhow::Result<()> {
+    /// What stdout is told when all is ready: one line of JSON, or a block for people.
+    pub(crate) fn announcement(&self, format: TextOrJson) -> String {
         let (api, kubeconfig, pid) = (&self.api, self.kubeconfig.path.display(), std::process::id());
-        let text = match format {
+        match format {
             TextOrJson::Json => {
                 format!("{}\n", json!({ "api": api, "kubeconfig": self.kubeconfig.path, "pid": pid }))
             }
@@ -79,8 +79,7 @@ impl Embedded {
                 "underpass is ready\n  api         {api}\n  kubeconfig  {kubeconfig}\n  pid         {pid}\n\n  \
                  export KUBECONFIG={kubeconfig}\n  kubectl get underpass -A\n"
             ),
-        };
-        output::print(&text)
+        }
     }
 
     /// Resolves only when the server ends without having been asked to.

@@ -7,6 +7,7 @@ mod data_dir;
 mod descriptors;
 mod embedded;
 mod exit;
+mod first_look;
 mod following;
 mod leftovers;
 mod logging;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Case;
 use super::conn::{Conn, Outcome};
 use super::lane::{Lane, Setup};
+use crate::interrupt;
 use crate::wait::look_until;
 
 /// Descriptors that a proxy may open for itself while it is watched.
@@ -40,7 +41,7 @@ fn at_once(lane: &Lane<'_>) -> Outcome {
 fn sequential(lane: &Lane<'_>) -> Outcome {
     lane.still_works()?;
     let before = lane.running.usage().descriptors;
-    for index in 0..lane.settings.sequential {
+    for index in (0..lane.settings.sequential).take_while(|_| !interrupt::came()) {
         lane.still_works().map_err(|seen| format!("connection {index}: {seen}"))?;
     }
     settles(lane, before)

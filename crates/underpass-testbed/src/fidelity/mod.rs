@@ -17,9 +17,9 @@ mod names;
 mod plain;
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use crate::interrupt;
 use crate::proxies::{Feature, Proxy, Routing, Running};
 
 use conn::Outcome;
@@ -95,18 +95,23 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
     .flatten()
 }
 
-/// Runs all cases whose name contains `only` against one proxy.
-pub fn run(proxy: Proxy, program: &Path, settings: Settings, only: &str) -> Vec<(&'static Case, Verdict)> {
+/// Runs all cases whose name contains `only` against one proxy; after a signal no more of them.
+pub fn run(
+    start: impl FnOnce(&Routing) -> Running,
+    proxy: Proxy,
+    settings: Settings,
+    only: &str,
+) -> Vec<(&'static Case, Verdict)> {
     let wanted = cases().filter(|case| case.name.contains(only));
     let (offered, missing): (Vec<_>, Vec<_>) = wanted.partition(|case| case.not_offered(proxy).is_none());
     let lanes: Vec<_> =
         (FIRST_PORT..).zip(&offered).map(|(port, case)| lane::Backends::open(port, case.setup)).collect();
     let routing = Routing { ports: lanes.iter().map(lane::Backends::port).collect() };
-    let running = Running::start(proxy, program, &routing);
+    let running = start(&routing);
     let work = offered.into_iter().zip(lanes.into_iter().map(|backends| Lane::new(&running, backends, settings)));
     let (last, first): (Vec<_>, Vec<_>) = work.partition(|(case, _)| case.alone);
     let mut verdicts = at_once(first);
-    verdicts.extend(last.into_iter().map(judge));
+    verdicts.extend(last.into_iter().take_while(|_| !interrupt::came()).map(judge));
     verdicts.extend(missing.into_iter().map(|case| (case, Verdict::NotOffered(case.not_offered(proxy).unwrap_or("")))));
     let place = |wanted: &Case| cases().position(|case| case.name == wanted.name);
     verdicts.sort_by_key(|(case, _)| place(case));
@@ -128,7 +133,7 @@ fn at_once(work: Vec<Work<'_>>) -> Vec<(&'static Case, Verdict)> {
             scope.spawn(|| {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                    let Some(work) = next else { return };
+                    let Some(work) = next.filter(|_| !interrupt::came()) else { return };
                     let verdict = judge(work);
                     verdicts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict);
                 }

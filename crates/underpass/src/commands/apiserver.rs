@@ -2,13 +2,14 @@
 
 use crate::embedded::Embedded;
 use crate::exit::Ended;
+use crate::output;
 use crate::settings::ServerSettings;
 use crate::signals::Signals;
 
 pub(crate) async fn run(settings: ServerSettings) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
     let mut server = Embedded::start(&settings).await?;
-    server.announce(settings.output)?;
+    output::print(&server.announcement(settings.output))?;
     tokio::select! {
         () = signals.next() => {}
         error = server.failed() => return Err(error),

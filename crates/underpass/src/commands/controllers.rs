@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use underpass_operator::leadership::{self, Seat};
-use underpass_operator::{Health, Machine, Metrics, Pace, Settings};
+use underpass_operator::{Health, Machine, Metrics, Pace, Settings, host};
 
 use crate::args::Controllers;
 use crate::exit::Ended;
@@ -24,7 +24,8 @@ pub(crate) async fn run(args: Controllers) -> anyhow::Result<Ended> {
     let stop = CancellationToken::new();
     let unusable = || format!("cannot use {}", kubeconfig.display());
     let identity = underpass_operator::identity(&client).await.with_context(unusable)?;
-    let workplace = Workplace { folder: folder.join(&identity), instance: identity, engine };
+    let folder = folder.join(&identity);
+    let workplace = Workplace { folder, instance: identity, engine, kubeconfig: Some(kubeconfig.clone()) };
     let settings = settings(Metrics::default(), leadership::candidate(&host()), workplace)?;
     let controllers = underpass_operator::run(client, settings, stop.clone());
     until_signalled(async { controllers.await.with_context(unusable) }, &stop, &mut signals).await
@@ -58,11 +59,6 @@ pub(crate) fn settings(metrics: Metrics, candidate: String, workplace: Workplace
         instance: workplace.instance,
         program: "/proc/self/exe".into(),
     };
-    Ok(Settings { machine: Some(machine), pace: Pace::default(), metrics, health: Health::default(), seat })
-}
-
-/// The name of this machine, as its own tools say it.
-pub(crate) fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
+    let health = Health::default();
+    Ok(Settings { machine: Some(machine), pace: Pace::default(), metrics, health, first_look: None, seat })
 }

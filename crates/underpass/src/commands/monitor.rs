@@ -1,16 +1,22 @@
 //! `underpass monitor`: waits for the end of the controllers, and cleans up when they were killed.
 
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use tracing::warn;
 use underpass_operator::watchdog::WORD;
-use underpass_operator::{Process, Sweep};
+use underpass_operator::{Backoff, Process, Sweep, abandon, host};
 
 use crate::args::Monitor;
 use crate::exit::Ended;
+use crate::server;
 use crate::workplace::Workplace;
 
 /// How often a clean-up is tried: an engine may be busy with what the dead had begun.
 const ATTEMPTS: u32 = 5;
+/// How long the API server may take for all objects.
+const TELLING: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: Monitor) -> anyhow::Result<Ended> {
     let watched = Process::find(args.pid, args.start).context("cannot watch the process")?;
@@ -20,10 +26,12 @@ pub(crate) async fn run(args: Monitor) -> anyhow::Result<Ended> {
     if let Some(process) = watched {
         process.ended().await;
     }
-    let workplace =
-        Workplace { folder: args.folder.clone(), instance: args.instance.clone(), engine: args.engine.kind() };
-    let sweep = Sweep { engine: workplace.engine()?, folders: args.folder.join("tunnels"), instance: args.instance };
-    clean_up(&sweep, args.pid).await
+    let Monitor { pid, instance, folder, kubeconfig, engine, .. } = args;
+    let folders = folder.join("tunnels");
+    let workplace = Workplace { folder, instance: instance.clone(), engine: engine.kind(), kubeconfig: None };
+    let sweep = Sweep { engine: workplace.engine()?, folders, instance };
+    let (ended, ()) = tokio::join!(clean_up(&sweep, pid), tell_objects(kubeconfig, pid));
+    ended
 }
 
 /// Whether the work ended in order. The pipe ends with the process at the latest.
@@ -36,13 +44,37 @@ async fn said_done() -> bool {
 async fn clean_up(sweep: &Sweep, pid: u32) -> anyhow::Result<Ended> {
     warn!(pid, "the controllers were killed: their containers, networks and processes are removed");
     underpass_engines::remove_stale_locks();
-    let backoff = underpass_operator::Backoff::default();
+    let backoff = Backoff::default();
     for attempt in 1..=ATTEMPTS {
-        match sweep.remove_all().await {
+        match sweep.remove_all(|_| {}).await {
             Ok(()) => return Ok(Ended::Well),
             Err(error) => warn!(error, attempt, "not everything could be removed"),
         }
         tokio::time::sleep(backoff.wait(attempt)).await;
     }
     bail!("not everything of the instance {} could be removed; the next start finds it", sweep.instance)
+}
+
+/// Sees to it that no object says any longer what nobody proves. Should others work already, they look at what is written, and write
+/// what they see.
+async fn tell_objects(kubeconfig: Option<PathBuf>, pid: u32) {
+    let Some(kubeconfig) = kubeconfig else { return };
+    let why = format!(
+        "the controllers (process {pid} on {}) were killed, and what they had made is removed; `underpass controllers` starts it anew",
+        host()
+    );
+    let backoff = Backoff::default();
+    for attempt in 1..=ATTEMPTS {
+        match tell_once(&kubeconfig, &why).await {
+            Ok(()) => return,
+            Err(error) => warn!(error = format!("{error:#}"), attempt, "the objects still say what the dead have seen"),
+        }
+        tokio::time::sleep(backoff.wait(attempt)).await;
+    }
+}
+
+async fn tell_once(kubeconfig: &Path, why: &str) -> anyhow::Result<()> {
+    let client = server::from_file(kubeconfig).await?.client;
+    let told = tokio::time::timeout(TELLING, abandon(&client, why)).await;
+    told.context("the API server does not answer")?.context("cannot write what has happened")
 }

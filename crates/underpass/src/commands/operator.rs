@@ -7,9 +7,9 @@ use kube::{Client, Config};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use underpass_operator::leadership::{self, Seat};
-use underpass_operator::{Health, Pace, Settings};
+use underpass_operator::{Health, Pace, Settings, host};
 
-use super::controllers::{host, until_signalled};
+use super::controllers::until_signalled;
 use crate::args::Operator;
 use crate::exit::Ended;
 use crate::own_pages::OwnPages;
@@ -29,7 +29,8 @@ pub(crate) async fn run(args: Operator) -> anyhow::Result<Ended> {
     let seat = seat(|name| std::env::var(name).ok(), Path::new(SERVICE_ACCOUNT));
     info!(listen = %pages.address(), lease = %format_args!("{}/{}", seat.namespace, seat.name), candidate = seat.candidate, "operator started");
     let metrics = pages.metrics();
-    let settings = Settings { machine: None, pace: Pace::default(), metrics, health: health.clone(), seat };
+    let (pace, first_look) = (Pace::default(), None);
+    let settings = Settings { machine: None, pace, metrics, health: health.clone(), first_look, seat };
     // Answers for as long as the process does anything, and also while it ends.
     let _pages = tokio::spawn(pages.serve());
     let stop = CancellationToken::new();

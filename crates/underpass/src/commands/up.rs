@@ -8,14 +8,15 @@ use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use underpass_engines::EngineKind;
-use underpass_operator::{Left, RunError, teardown};
+use underpass_operator::{FirstLook, Health, Left, RunError, Settings, teardown};
 
 use super::controllers;
 use crate::check::Checker;
 use crate::embedded::Embedded;
 use crate::exit::Ended;
+use crate::first_look;
 use crate::manifests::{self, Document};
-use crate::output::tell;
+use crate::output::{self, tell};
 use crate::settings::{Place, ServerSettings};
 use crate::signals::Signals;
 use crate::way_out;
@@ -38,9 +39,8 @@ pub(crate) async fn run(
     Checker::new()?.check_all(&documents)?;
     let mut signals = Signals::listen()?;
     let mut running = Running::start(&settings, engine).await?;
-    running.server.announce(settings.output)?;
-    let (client, stop) = (running.server.client(), CancellationToken::new());
-    let mut work = std::pin::pin!(work(&client, documents, &stop));
+    let (work, stop) = (running.work(&settings), CancellationToken::new());
+    let mut work = std::pin::pin!(work.run(documents, &stop));
     let refused = tokio::select! {
         result = &mut work => result.err(),
         () = signals.next() => None,
@@ -72,38 +72,66 @@ struct Refused {
     applied: Vec<String>,
 }
 
-/// Applies the files, then has nothing to do but to be stopped.
-async fn work(client: &Client, documents: Vec<Document>, stop: &CancellationToken) -> Result<(), Refused> {
-    let mut applied = Vec::new();
-    let note = |document: &Document| {
-        tell(&format!("applied {document}"));
-        applied.push(document.subject());
-    };
-    match manifests::apply_all(client, documents, stop, note).await {
-        Ok(()) => stop.cancelled().await,
-        Err(why) => return Err(Refused { why, applied }),
+/// What is done while server and controllers run.
+struct Work {
+    client: Client,
+    announcement: String,
+    first_look: FirstLook,
+    health: Health,
+}
+
+impl Work {
+    /// Says that all is ready when nothing is left that only an earlier run has seen, and applies the files; then there is nothing to do
+    /// but to be stopped.
+    async fn run(self, documents: Vec<Document>, stop: &CancellationToken) -> Result<(), Refused> {
+        let mut applied = Vec::new();
+        tokio::select! {
+            () = first_look::wait(&self.first_look, &self.health) => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+        if let Err(why) = output::print(&self.announcement) {
+            return Err(Refused { why, applied });
+        }
+        let note = |document: &Document| {
+            tell(&format!("applied {document}"));
+            applied.push(document.subject());
+        };
+        match manifests::apply_all(&self.client, documents, stop, note).await {
+            Ok(()) => stop.cancelled().await,
+            Err(why) => return Err(Refused { why, applied }),
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 struct Running {
     server: Embedded,
     controllers: JoinHandle<Result<(), RunError>>,
     stop_controllers: CancellationToken,
+    first_look: FirstLook,
+    health: Health,
 }
 
 impl Running {
     async fn start(settings: &ServerSettings, engine: Option<EngineKind>) -> anyhow::Result<Self> {
         let server = Embedded::start(settings).await?;
         let instance = underpass_operator::identity(&server.client()).await?;
-        let workplace = Workplace { folder: server.folder().to_owned(), instance, engine };
-        let stop_controllers = CancellationToken::new();
-        let controllers = underpass_operator::run(
-            server.client(),
-            controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned(), workplace)?,
-            stop_controllers.clone(),
-        );
-        Ok(Self { server, controllers: tokio::spawn(controllers), stop_controllers })
+        let workplace = Workplace { folder: server.folder().to_owned(), instance, engine, kubeconfig: None };
+        let (stop_controllers, first_look) = (CancellationToken::new(), FirstLook::default());
+        let settings = controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned(), workplace)?;
+        let settings = Settings { first_look: Some(first_look.clone()), ..settings };
+        let health = settings.health.clone();
+        let controllers = underpass_operator::run(server.client(), settings, stop_controllers.clone());
+        Ok(Self { server, controllers: tokio::spawn(controllers), stop_controllers, first_look, health })
+    }
+
+    fn work(&self, settings: &ServerSettings) -> Work {
+        Work {
+            client: self.server.client(),
+            announcement: self.server.announcement(settings.output),
+            first_look: self.first_look.clone(),
+            health: self.health.clone(),
+        }
     }
 
     /// Resolves only when something ends that should not.

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use underpass_testbed::fidelity::{self, Settings, Verdict};
-use underpass_testbed::proxies::{Choice, Proxy};
+use underpass_testbed::interrupt;
+use underpass_testbed::proxies::{Choice, Proxy, Running};
 use underpass_testbed::report::{Contender, Format};
 
 use crate::report::Column;
@@ -36,11 +37,16 @@ struct Args {
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
+    interrupt::listen()?;
     let settings = Settings { sequential: args.sequential };
     let mut columns = Vec::new();
     for (proxy, program) in args.choice.programs()? {
         eprintln!("{}", proxy.name());
-        let verdicts = fidelity::run(proxy, &program, settings, &args.case);
+        let start = |routing: &_| Running::start_apart(proxy, &program, routing);
+        let verdicts = fidelity::run(start, proxy, settings, &args.case);
+        if interrupt::came() {
+            return Ok(ExitCode::from(interrupt::EXIT_CODE));
+        }
         columns.push(Column { proxy, version: proxy.version(&program), verdicts });
     }
     match args.output {

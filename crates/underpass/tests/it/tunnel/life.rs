@@ -10,6 +10,7 @@ use super::{Rig, on_both, servers};
 
 on_both!(
     a_pair_comes_and_goes,
+    an_ordinary_start_is_told_in_order_and_without_a_warning,
     the_network_may_come_later,
     an_object_made_again_under_its_name_starts_anew,
     a_proxy_that_waits_can_go,
@@ -72,6 +73,35 @@ fn a_pair_comes_and_goes(kind: EngineKind) {
     assert!(rig.containers_of(&uid).is_empty());
     until_dead(process);
     assert!(!rig.data_dir().join("tunnels").join(uid).exists());
+    rig.end();
+}
+
+fn an_ordinary_start_is_told_in_order_and_without_a_warning(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply_proxy("web", &format!("aliases: [h]\ntunnels:\n{}", tunnel("http", servers::echo())));
+    rig.until_ready("web");
+    let kubectl = rig.kubectl();
+    let events = wait_until("all that was told", PATIENCE, || {
+        let listed = kubectl.json("get events --sort-by=.eventTime");
+        let events = listed["items"].as_array().unwrap().clone();
+        let told = |reason: &str| events.iter().any(|event| event["reason"] == reason);
+        (told("TunnelsReady") && told("NetworkExists")).then_some(events)
+    });
+    let of_proxy = events.iter().filter(|event| event["involvedObject"]["kind"] == "ContainerNetworkTunnelProxy");
+    let reasons: Vec<&str> = of_proxy.map(|event| event["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons.last(), Some(&"TunnelsReady"), "{reasons:?}");
+    let warnings: Vec<_> = events.iter().filter(|event| event["type"] != "Normal").collect();
+    assert!(warnings.is_empty(), "{warnings:#?}");
+    // Whichever way people look at them.
+    let described = kubectl.ok("describe cntp web");
+    let lines = described.split_once("Events:").unwrap().1.lines().skip(3);
+    let column = |number: usize| move |line: &str| line.split_whitespace().nth(number).unwrap().to_owned();
+    assert_eq!(lines.map(column(1)).collect::<Vec<_>>(), reasons, "{described}");
+    let listed = kubectl.ok("events --for=ContainerNetworkTunnelProxy/web --no-headers");
+    assert_eq!(listed.lines().map(column(2)).collect::<Vec<_>>(), reasons, "{listed}");
+    let sorted = kubectl.ok("get events --sort-by=.lastTimestamp --no-headers");
+    let sorted = sorted.lines().filter(|line| line.contains("containernetworktunnelproxy/web"));
+    assert_eq!(sorted.map(column(2)).collect::<Vec<_>>(), reasons);
     rig.end();
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use underpass_engines::{ContainerEngine, EngineKind};
 use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, look_until, wait_until, write_program};
 
-use super::rig::{client_process, identity, is_alive, proxy, tunnel, tunnel_status, until_dead};
+use super::rig::{client_process, condition, identity, is_alive, is_ready, proxy, tunnel, tunnel_status, until_dead};
 use super::{Rig, on_both, servers};
 use crate::{BINARY, descriptors_of, process_where};
 
@@ -21,7 +21,9 @@ on_both!(
     a_killed_api_server_costs_no_connection,
     two_instances_at_once_load_one_image,
     five_instances_at_once_load_one_image,
+    killed_controllers_leave_no_object_that_says_ready,
     down_ends_an_instance_from_outside,
+    down_removes_what_a_killed_instance_has_left,
     leftovers_without_an_owner_go_at_the_next_start,
 );
 
@@ -36,8 +38,11 @@ fn killed_controllers_leave_nothing_and_the_next_ones_start_again(kind: EngineKi
     rig.assert_nothing_is_left();
 
     rig.start_again();
+    let now = rig.status("p");
+    let stale = is_ready(&now) && now["serverProxyProcessId"] == before["serverProxyProcessId"];
+    assert!(!stale, "it said that it is ready, and shows what was true before the crash: {now:#}");
     let after = rig.until("p", "another pair", |status| {
-        super::rig::is_ready(status) && status["serverProxyProcessId"] != before["serverProxyProcessId"]
+        is_ready(status) && status["serverProxyProcessId"] != before["serverProxyProcessId"]
     });
     assert_eq!(after["state"], "Running", "being killed is no failure of the pair");
     let port = &tunnel_status(&after, "t")["clientProxyPort"];
@@ -97,11 +102,7 @@ fn what_was_killed_with_everything_else_starts_anew(kind: EngineKind) {
         rig.apply_proxy(name, &format!("aliases: [h]\nrestartPolicy: {policy}\ntunnels:\n{}", tunnel("t", server)));
     }
     let before = ["p", "q"].map(|name| rig.until_ready(name));
-    let pid = rig.up.as_ref().unwrap().ready().pid;
-    // One that stands still starts no other watchdog.
-    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::STOP).unwrap();
-    kill_watchdog_of(pid);
-    rig.kill();
+    kill_all_but_the_pair(&mut rig);
     for (name, status) in ["p", "q"].iter().zip(&before) {
         let container = status["clientProxyContainerId"].as_str().unwrap();
         let server = i32::try_from(status["serverProxyProcessId"].as_i64().unwrap()).unwrap();
@@ -115,7 +116,7 @@ fn what_was_killed_with_everything_else_starts_anew(kind: EngineKind) {
     for (name, before) in ["p", "q"].iter().zip(&before) {
         let after = rig.until(name, "another pair", |status| {
             assert_ne!(status["state"], "Failed", "{status:#}");
-            super::rig::is_ready(status) && status["serverProxyProcessId"] != before["serverProxyProcessId"]
+            is_ready(status) && status["serverProxyProcessId"] != before["serverProxyProcessId"]
         });
         assert_eq!(after["restartCount"], Value::Null, "a start is no restart");
         let port = &tunnel_status(&after, "t")["clientProxyPort"];
@@ -179,6 +180,57 @@ fn controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt(kind: Eng
     kubectl.ok("delete ctrnet p --timeout=60s");
     second.signal(Signal::TERM);
     assert_eq!(second.wait().code, Some(0));
+}
+
+/// The API server lives, so that whoever is left can say what has happened.
+fn killed_controllers_leave_no_object_that_says_ready(kind: EngineKind) {
+    let apart = Apart { folder: tempfile::tempdir().unwrap(), engine: TestEngine::shared(kind) };
+    let server = Launch::apiserver(BINARY).start();
+    let kubectl = server.kubectl();
+    let tunnel = tunnel("t", servers::echo()).replace('}', ", clientServiceName: web}");
+    let spec = format!("aliases: [h]\ntunnels:\n{tunnel}");
+    kubectl
+        .ok_with("apply -f -", &format!("{}---\n{}---\n{}", client_service(), crate::network("p"), proxy("p", &spec)));
+    let (first, _home) = apart.controllers(&server);
+    let before = until_ready(&kubectl, "p");
+    assert_eq!(slices(&kubectl), 1);
+    let watchdog = format!("monitor\0--pid\0{}\0", first.pid());
+    let watchdog = process_where(|file| file("cmdline").contains(&watchdog)).expect("a watchdog");
+    let killed = first.pid();
+    first.signal(Signal::KILL);
+    first.wait();
+    for object in ["ctrnet/p", "cntp/p"] {
+        kubectl.ok(&format!("wait --for=condition=Ready=False {object} --timeout=60s"));
+        let status = kubectl.json(&format!("get {object}"))["status"].clone();
+        let ready = condition(&status, "Ready");
+        assert_eq!(ready["reason"], "ControllersKilled", "{status:#}");
+        let message = ready["message"].as_str().unwrap();
+        crate::assert_contains(message, &[&format!("process {killed}"), "`underpass controllers`"]);
+        assert_eq!(status["state"], "Pending", "{status:#}");
+    }
+    let status = kubectl.json("get cntp p")["status"].clone();
+    let told = tunnel_status(&status, "t");
+    assert_eq!((&told["state"], &told["clientProxyPort"]), (&"NotReady".into(), &Value::Null));
+    assert_eq!(slices(&kubectl), 0, "nobody answers there any more");
+    until_dead(&before["serverProxyProcessId"]);
+    until_dead(&watchdog.into());
+
+    let (second, _home) = apart.controllers(&server);
+    let after = until_ready(&kubectl, "p");
+    assert_ne!(after["serverProxyProcessId"], before["serverProxyProcessId"], "being killed is no failure of the pair");
+    assert_eq!(slices(&kubectl), 1);
+    kubectl.ok("delete cntp p --timeout=60s");
+    kubectl.ok("delete ctrnet p --timeout=60s");
+    second.signal(Signal::TERM);
+    assert_eq!(second.wait().code, Some(0));
+}
+
+fn client_service() -> &'static str {
+    "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: default}\nspec: {ports: [{port: 80}]}\n"
+}
+
+fn slices(kubectl: &underpass_testbed::Kubectl) -> usize {
+    kubectl.ok("get endpointslices -A -l underpass.dev/owner-uid -o name").lines().count()
 }
 
 fn a_killed_api_server_costs_no_connection(kind: EngineKind) {
@@ -269,6 +321,46 @@ fn down_ends_an_instance_from_outside(kind: EngineKind) {
     rig.assert_nothing_is_left();
     until_no_lock_is_left();
     assert!(!rig.data_dir().join("kubeconfig").exists());
+}
+
+/// Nobody is left to clean up, but whoever asks for it.
+fn down_removes_what_a_killed_instance_has_left(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    rig.apply_proxy("p", "aliases: [h]");
+    let status = rig.until_ready("p");
+    let container = rig.containers("p")[0].name.clone();
+    kill_all_but_the_pair(&mut rig);
+    assert!(is_alive(&status["serverProxyProcessId"]), "nobody was left to clean up");
+    let (variable, address) = rig.engine.variable();
+    let down = |launch: Launch| launch.arg("--data-dir").arg(rig.data_dir()).run();
+    let blind = down(Launch::command(BINARY, "down"));
+    assert_eq!(blind.code, Some(1), "what is in an engine that does not answer cannot be said to be gone: {blind}");
+    crate::assert_contains(&blind.stderr, &["no-engine.sock", "call `underpass down` again"]);
+    assert!(is_alive(&status["serverProxyProcessId"]), "nothing is half removed");
+    let down = || down(Launch::command(BINARY, "down").env(variable, address));
+    let ended = down();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let process = format!("process {}", status["serverProxyProcessId"]);
+    let told =
+        ["no underpass runs", "removed  container", &container, "removed  network p-", &process, "2 objects are kept"];
+    crate::assert_contains(&ended.stderr, &told);
+    until_dead(&status["serverProxyProcessId"]);
+    rig.assert_nothing_is_left();
+    assert!(!rig.data_dir().join("kubeconfig").exists());
+    let again = down();
+    assert_eq!(again.code, Some(0), "{again}");
+    assert!(!again.stderr.contains("removed"), "{again}");
+    rig.start_again();
+    rig.until_ready("p");
+    rig.end();
+}
+
+/// The watchdog first, while its controllers stand still and start no other.
+fn kill_all_but_the_pair(rig: &mut Rig) {
+    let pid = rig.up.as_ref().unwrap().ready().pid;
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::STOP).unwrap();
+    kill_watchdog_of(pid);
+    rig.kill();
 }
 
 /// Everything is killed at once, the watchdog too; then the object is gone from the store before anybody looks.

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, wait_until};
 
+use serde_json::{Value, json};
+
 use super::{assert_contains, network};
 use crate::BINARY;
 use crate::server::embedded_up;
@@ -103,4 +105,34 @@ fn by_default_everything_is_in_the_users_state_folder() {
     let status =
         Command::new(BINARY).arg("status").env("HOME", home.path()).env_remove("XDG_STATE_HOME").output().unwrap();
     assert_contains(&String::from_utf8_lossy(&status.stdout), &["there are no objects of ours"]);
+}
+
+/// What is stored was said by a process that is gone: whoever reads on after the ready line reads what this one has seen.
+#[test]
+fn after_a_crash_every_object_was_looked_at_before_it_is_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Launch::apiserver(BINARY).data_dir(folder.path()).start();
+    let names: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
+    server.kubectl().ok_with("apply -f -", &names.iter().map(|name| network(name) + "---\n").collect::<String>());
+    let stored: Vec<Value> = names.iter().map(|name| running(name)).collect();
+    let stored = json!({"apiVersion": "v1", "kind": "List", "items": stored}).to_string();
+    server.kubectl().ok_with("apply --server-side --subresource=status -f -", &stored);
+    server.kill();
+    let next = Launch::up(BINARY).data_dir(folder.path()).start();
+    let listed = next.kubectl().json("get ctrnet");
+    let ready = |object: &&Value| object["status"]["conditions"][0]["status"] != "False";
+    let items = listed["items"].as_array().unwrap();
+    let unproven: Vec<_> = items.iter().filter(ready).map(|object| &object["metadata"]["name"]).collect();
+    assert_eq!((items.len(), unproven), (100, vec![]), "there is no engine, so none of them can work");
+}
+
+/// A network that once was proven to work.
+fn running(name: &str) -> Value {
+    json!({
+        "apiVersion": "underpass.dev/v1alpha1", "kind": "ContainerNetwork", "metadata": {"name": name}, "spec": {},
+        "status": {"state": "Running", "id": "1", "networkName": name, "conditions": [{
+            "type": "Ready", "status": "True", "reason": "NetworkExists", "message": "the engine has the network",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        }]},
+    })
 }
