@@ -11,12 +11,13 @@ use crate::object;
 pub struct Dormant(Store);
 
 impl Dormant {
-    /// `None` where no server has ever kept its objects.
-    pub fn open(data_dir: &Path) -> Result<Option<Self>, OpenError> {
-        if !Store::is_in(data_dir) {
-            return Ok(None);
-        }
-        Store::open(data_dir, Options::default()).map(|store| Some(Self(store)))
+    /// Whether a server has ever kept its objects there.
+    pub fn is_in(data_dir: &Path) -> bool {
+        Store::is_in(data_dir)
+    }
+
+    pub fn open(data_dir: &Path) -> Result<Self, OpenError> {
+        Store::open(data_dir, Options::default()).map(Self)
     }
 
     /// What everything that was made for its objects is labelled with: the uid of kube-system. `None`: it ended before it had one.

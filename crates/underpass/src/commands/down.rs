@@ -58,11 +58,12 @@ async fn delete_objects(kubeconfig: &Path) -> anyhow::Result<()> {
 /// What one that was killed may have left, and its watchdog with it. Objects stay, as they do for the watchdog: what somebody declared is
 /// no leftover.
 async fn clean_up(folder: &Path, engine: Option<EngineKind>) -> anyhow::Result<()> {
-    if !folder.exists() {
+    // A folder that was never anybody's stays as it is.
+    if !Dormant::is_in(folder) {
         return Ok(());
     }
     let data_dir = DataDir::take(folder)?;
-    let Some(dormant) = Dormant::open(data_dir.path())? else { return Ok(()) };
+    let dormant = Dormant::open(data_dir.path())?;
     let objects: usize = KINDS.iter().map(|kind| dormant.count(kind.plural, kind.group)).sum();
     if let Some(instance) = dormant.identity() {
         let place = folder.to_owned();
