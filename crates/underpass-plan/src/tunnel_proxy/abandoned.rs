@@ -46,6 +46,7 @@ fn with_nothing(
         object,
         network,
         neighbours: Vec::new(),
+        bystanders: Vec::new(),
         engine: Engine::Available { containers: Vec::new() },
         image: Image::Unknown,
         folder: None,

@@ -249,7 +249,7 @@ async fn a_disk_that_fills_up() {
          serve='{BINARY} apiserver --log-level warn --data-dir '$disk'/data --kubeconfig '$out/kubeconfig
          $serve >$out/first.stdout 2>$out/first.stderr & trap \"kill $!\" INT
          code=0; wait $! || code=$?
-         mount -o remount,size=64m $disk; echo $code >$out/code
+         mount -o remount,size=64m $disk; echo $code >$out/written; mv $out/written $out/code
          exec $serve >$out/second.stdout 2>$out/second.stderr",
         out.display(),
         disk.display()
