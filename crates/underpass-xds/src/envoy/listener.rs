@@ -1,0 +1,119 @@
+//! One place to listen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::SocketOption;
+use envoy_types::pb::envoy::config::core::v3::socket_option::{SocketState, Value};
+use envoy_types::pb::envoy::config::listener::v3::listener_filter::ConfigType;
+use envoy_types::pb::envoy::config::listener::v3::{Listener, ListenerFilter, UdpListenerConfig};
+use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
+use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::udp_proxy_config::RouteSpecifier;
+use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{Route as UdpRoute, UdpProxyConfig};
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig as MatcherAction;
+use envoy_types::pb::xds::r#type::matcher::v3::Matcher;
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::OnMatch;
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::on_match;
+use prost::{Message, Name};
+use underpass_tables::{Listener as Wanted, Route, Transport};
+
+use super::cluster::{KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_PROBES};
+use super::{filter_chain, number, socket_address, span, typed};
+
+/// As our own relay does it: how long a client may take to say where it wants to go, and how long it is waited for where it need not
+/// say anything.
+const HELLO_TIME: Duration = Duration::from_secs(10);
+const SILENCE_TIME: Duration = Duration::from_millis(300);
+/// How long a client's datagrams keep their endpoint.
+const DATAGRAM_IDLE: Duration = Duration::from_secs(60);
+const BACKLOG: u32 = 4096;
+
+// Linux' numbers.
+const SOL_SOCKET: i64 = 1;
+const SO_KEEPALIVE: i64 = 9;
+const IPPROTO_TCP: i64 = 6;
+const TCP_KEEPIDLE: i64 = 4;
+const TCP_KEEPINTVL: i64 = 5;
+const TCP_KEEPCNT: i64 = 6;
+
+pub(super) fn listener(wanted: &Wanted, routes: &[Arc<Route>]) -> Listener {
+    let listener = Listener {
+        name: wanted.name.clone(),
+        // Metrics are labelled with it.
+        stat_prefix: wanted.name.clone(),
+        address: Some(socket_address(wanted.address, wanted.transport)),
+        ..Listener::default()
+    };
+    match wanted.transport {
+        Transport::Stream => stream(listener, wanted, routes),
+        Transport::Datagram => datagram(listener, wanted, routes),
+    }
+}
+
+fn stream(listener: Listener, wanted: &Wanted, routes: &[Arc<Route>]) -> Listener {
+    let mut filters = Vec::new();
+    if wanted.proxy_header {
+        filters.push(filter("envoy.filters.listener.proxy_protocol", ProxyProtocol::default()));
+    }
+    filters.push(filter("envoy.filters.listener.tls_inspector", TlsInspector::default()));
+    let may_be_silent = wanted.rules.plain.is_some();
+    Listener {
+        listener_filters: filters,
+        listener_filters_timeout: Some(span(if may_be_silent { SILENCE_TIME } else { HELLO_TIME })),
+        continue_on_listener_filters_timeout: may_be_silent,
+        filter_chains: filter_chain::chains(wanted, routes),
+        access_log: vec![filter_chain::access_log()],
+        tcp_backlog_size: Some(number(BACKLOG)),
+        socket_options: keepalive(),
+        ..listener
+    }
+}
+
+/// Connections inherit these from the socket that accepts them.
+fn keepalive() -> Vec<SocketOption> {
+    [
+        ("keepalive", SOL_SOCKET, SO_KEEPALIVE, 1),
+        ("keepalive after", IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_AFTER),
+        ("keepalive every", IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY),
+        ("keepalive probes", IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES),
+    ]
+    .map(|(description, level, name, value)| SocketOption {
+        description: description.into(),
+        level,
+        name,
+        state: SocketState::StatePrebind.into(),
+        value: Some(Value::IntValue(value.into())),
+        ..SocketOption::default()
+    })
+    .into()
+}
+
+fn datagram(listener: Listener, wanted: &Wanted, routes: &[Arc<Route>]) -> Listener {
+    let Some(route) = wanted.rules.plain.map(|route| &routes[route.0]) else { return listener };
+    let to =
+        MatcherAction { name: "route".into(), typed_config: Some(typed(UdpRoute { cluster: route.name.clone() })) };
+    let everything = Matcher {
+        on_no_match: Some(Box::new(OnMatch { on_match: Some(on_match::OnMatch::Action(to)), ..OnMatch::default() })),
+        ..Matcher::default()
+    };
+    let proxy = UdpProxyConfig {
+        stat_prefix: route.name.clone(),
+        idle_timeout: Some(span(route.idle_timeout.unwrap_or(DATAGRAM_IDLE))),
+        route_specifier: Some(RouteSpecifier::Matcher(everything)),
+        ..UdpProxyConfig::default()
+    };
+    Listener {
+        udp_listener_config: Some(UdpListenerConfig::default()),
+        listener_filters: vec![filter("envoy.filters.udp_listener.udp_proxy", proxy)],
+        ..listener
+    }
+}
+
+fn filter<M: Message + Name>(name: &str, config: M) -> ListenerFilter {
+    ListenerFilter {
+        name: name.into(),
+        config_type: Some(ConfigType::TypedConfig(typed(config))),
+        ..ListenerFilter::default()
+    }
+}

@@ -1,0 +1,17 @@
+//! Envoy as a data plane: a relay's table becomes Envoy's resources (`envoy`), whose newest state (`Snapshot`) is handed out by xDS
+//! (`serve`), each stream in its own order and at its client's pace (`stream`); what the clients say to it is kept (`reports`).
+
+mod conversation;
+mod dialect;
+mod envoy;
+mod published;
+mod reports;
+mod serve;
+mod snapshot;
+mod stream;
+
+pub use envoy::Translator;
+pub use published::Published;
+pub use reports::{Outcome, Rejection, Report, Reports};
+pub use serve::Server;
+pub use snapshot::{Kind, Resource, Resources, Snapshot};

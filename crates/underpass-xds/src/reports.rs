@@ -1,0 +1,104 @@
+//! What the Envoys said to what they were told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::snapshot::Kind;
+
+/// What one Envoy made of everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Streams on which it listens.
+    pub streams: usize,
+    pub clusters: Outcome,
+    pub endpoints: Outcome,
+    pub listeners: Outcome,
+}
+
+/// What it made of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The newest version that it took.
+    pub accepted: Option<Arc<str>>,
+    /// What it refused since.
+    pub rejected: Option<Rejection>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    pub version: Arc<str>,
+    /// In its own words.
+    pub reason: String,
+}
+
+impl Report {
+    pub fn of(&self, kind: Kind) -> &Outcome {
+        match kind {
+            Kind::Cluster => &self.clusters,
+            Kind::Endpoints => &self.endpoints,
+            Kind::Listener => &self.listeners,
+        }
+    }
+
+    fn of_mut(&mut self, kind: Kind) -> &mut Outcome {
+        match kind {
+            Kind::Cluster => &mut self.clusters,
+            Kind::Endpoints => &mut self.endpoints,
+            Kind::Listener => &mut self.listeners,
+        }
+    }
+}
+
+pub struct Reports {
+    nodes: Mutex<HashMap<String, Report>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Reports {
+    fn default() -> Self {
+        Self { nodes: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl Reports {
+    /// Of an Envoy that is connected, or was.
+    pub fn of(&self, node: &str) -> Option<Report> {
+        self.nodes.lock().get(node).cloned()
+    }
+
+    /// Counts changes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// It is gone for good.
+    pub fn forget(&self, node: &str) {
+        self.nodes.lock().remove(node);
+    }
+
+    pub(crate) fn connected(&self, node: &str) {
+        self.note(node, |report| report.streams += 1);
+    }
+
+    pub(crate) fn disconnected(&self, node: &str) {
+        self.note(node, |report| report.streams = report.streams.saturating_sub(1));
+    }
+
+    pub(crate) fn answered(&self, node: &str, kind: Kind, version: Arc<str>, refusal: Option<String>) {
+        self.note(node, |report| {
+            let outcome = report.of_mut(kind);
+            match refusal {
+                None => *outcome = Outcome { accepted: Some(version), rejected: None },
+                Some(reason) => outcome.rejected = Some(Rejection { version, reason }),
+            }
+        });
+    }
+
+    fn note(&self, node: &str, change: impl FnOnce(&mut Report)) {
+        change(self.nodes.lock().entry(node.to_owned()).or_default());
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
