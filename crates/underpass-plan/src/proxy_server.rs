@@ -7,6 +7,7 @@
 //! between objects. In which order objects come does not matter.
 
 mod admission;
+mod bootstrap;
 mod explain;
 mod listener;
 mod route;
@@ -23,6 +24,7 @@ use underpass_tables::{Limits, LogLevel, RelayTable};
 use admission::Admission;
 use targets::Targets;
 
+pub use bootstrap::Bootstrap;
 pub use explain::{Answer, Explanation, Question, Step, Way, explain};
 
 /// All that decides what a relay does.

@@ -11,12 +11,12 @@ use tonic::Status;
 use tracing::{debug, info, warn};
 
 use crate::dialect::Dialect;
-use crate::published::{Newest, Published};
 use crate::reports::Reports;
-use crate::snapshot::{Kind, Snapshot};
+use crate::serve::Nodes;
+use crate::snapshot::{Kind, Newest, Snapshot};
 use crate::stream::Stream;
 
-/// Requests of a client that nothing is known about yet.
+/// Requests that come before there is anything to tell.
 const MOST_WAITING: usize = 64;
 const LONGEST_NODE_ID: usize = 253 * 2;
 /// Of what a client says about what it refused.
@@ -24,7 +24,8 @@ const LONGEST_REASON: usize = 4096;
 
 /// What all streams know.
 pub(crate) struct Shared {
-    pub(crate) published: Arc<Published>,
+    pub(crate) newest: Newest,
+    pub(crate) nodes: Nodes,
     pub(crate) reports: Arc<Reports>,
 }
 
@@ -57,7 +58,7 @@ async fn answer<D: Dialect>(
                 Some(Err(_)) | None => return Ok(()),
             },
             changed = talk.newest.changed() => if changed.is_err() {
-                return Err(Status::unavailable("there is nothing more to tell to this node"));
+                return Err(Status::unavailable("there is nothing more to tell"));
             },
             () = until(told) => {}
         }
@@ -88,16 +89,22 @@ impl<'a, D: Dialect> Talk<'a, D> {
         if node.is_empty() || node.len() > LONGEST_NODE_ID {
             return Err(Status::invalid_argument("the first request has to say who asks: node.id, at most 506 bytes"));
         }
+        if let Nodes::Only(known) = &shared.nodes
+            && !known.contains(&node)
+        {
+            let text = format!("node.id is {node}, but what is told here is for {} alone", known.join(" or "));
+            return Err(Status::permission_denied(text));
+        }
         info!(node, "connected");
         shared.reports.connected(&node);
-        let newest = shared.published.follow(&node);
+        let newest = shared.newest.clone();
         let (stream, nothings) = (Stream::default(), Vec::new());
         Ok(Self { shared, only, node, newest, stream, waiting: vec![first], nothings })
     }
 
     fn hear(&mut self, request: D::Request) -> Result<(), Status> {
         if self.waiting.len() == MOST_WAITING {
-            return Err(Status::resource_exhausted("nothing is known about this node yet, and it asks a lot"));
+            return Err(Status::resource_exhausted("there is nothing to tell yet"));
         }
         self.waiting.push(request);
         Ok(())

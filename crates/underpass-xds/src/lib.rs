@@ -4,14 +4,12 @@
 mod conversation;
 mod dialect;
 mod envoy;
-mod published;
 mod reports;
 mod serve;
 mod snapshot;
 mod stream;
 
 pub use envoy::Translator;
-pub use published::Published;
 pub use reports::{Outcome, Rejection, Report, Reports};
-pub use serve::Server;
-pub use snapshot::{Kind, Resource, Resources, Snapshot};
+pub use serve::{Nodes, Server};
+pub use snapshot::{Kind, Newest, Resource, Resources, Snapshot};

@@ -38,9 +38,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::conversation::{self, Shared};
 use crate::dialect::{Changes, Dialect, StateOfTheWorld};
-use crate::published::Published;
 use crate::reports::Reports;
-use crate::snapshot::Kind;
+use crate::snapshot::{Kind, Newest};
 
 /// Of all clients together.
 const CONNECTIONS: usize = 256;
@@ -52,6 +51,13 @@ const ALIVE_EVERY: Duration = Duration::from_secs(20);
 /// Answers that wait for the client to read them.
 const UNREAD: usize = 4;
 
+/// Who is told anything, by the id that it calls itself.
+#[derive(Clone, Debug)]
+pub enum Nodes {
+    Any,
+    Only(Vec<String>),
+}
+
 /// The services, for as many listeners as there are.
 #[derive(Clone)]
 pub struct Server {
@@ -60,8 +66,8 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(published: Arc<Published>, reports: Arc<Reports>) -> Self {
-        let all = Topics { shared: Arc::new(Shared { published, reports }) };
+    pub fn new(newest: Newest, nodes: Nodes, reports: Arc<Reports>) -> Self {
+        let all = Topics { shared: Arc::new(Shared { newest, nodes, reports }) };
         Self {
             services: Services {
                 aggregated: AggregatedDiscoveryServiceServer::new(all.clone()).max_decoding_message_size(REQUEST_BYTES),

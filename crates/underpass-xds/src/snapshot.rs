@@ -7,6 +7,7 @@ use std::sync::Arc;
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 /// The kinds of resources that we hand out, in the order in which an Envoy needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,9 @@ pub struct Snapshot {
     pub endpoints: Resources,
     pub listeners: Resources,
 }
+
+/// The newest one. None: nothing is known yet, so whoever asks waits.
+pub type Newest = watch::Receiver<Option<Arc<Snapshot>>>;
 
 impl Snapshot {
     pub fn of(&self, kind: Kind) -> &Resources {

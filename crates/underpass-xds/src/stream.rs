@@ -246,3 +246,6 @@ impl Untold {
         self.changed.is_empty() && self.removed.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -480,6 +480,12 @@ pub(crate) struct Proxy {
     /// Where /ready, /stats, /clusters and /config_dump are served, read-only; port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from(([127, 0, 0, 1], ADMIN_PORT)))]
     pub(crate) admin: SocketAddr,
+    /// Feed an Envoy by xDS at this port of loopback, instead of carrying the traffic; 0 lets the system choose
+    #[arg(long, value_name = "PORT")]
+    pub(crate) xds_port: Option<u16>,
+    /// Where the bootstrap configuration of that Envoy is written: start it with `envoy -c PATH`
+    #[arg(long, value_name = "PATH", requires = "xds_port")]
+    pub(crate) envoy_bootstrap: Option<PathBuf>,
     /// How many threads carry the traffic [default: one per core]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,

@@ -37,6 +37,7 @@ impl Choice {
         match proxy {
             Proxy::Underpass => self.underpass.clone(),
             Proxy::Envoy => self.envoy.clone(),
+            Proxy::FedEnvoy => None,
             other => other.usual_program(),
         }
     }

@@ -33,7 +33,8 @@ pub(super) fn command(program: &Path, place: &Place) -> Command {
 
 /// Connections that no filter chain took, or that never said what they want.
 pub(super) fn refusals(place: &Place) -> u64 {
-    let text = http::page(place.admin, "/stats?filter=no_filter_chain_match|pre_cx_timeout").expect("Envoy answers");
+    let text = http::page(place.admin, "/stats?filter=no_filter_chain_match|pre_cx_timeout|cx_no_route|rbac.denied")
+        .expect("Envoy answers");
     text.lines().filter_map(|line| line.split_once(": ")?.1.parse::<u64>().ok()).sum()
 }
 

@@ -6,6 +6,7 @@
 
 mod choice;
 mod envoy;
+mod fed_envoy;
 mod haproxy;
 mod nginx;
 mod routing;
@@ -43,6 +44,9 @@ pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 pub enum Proxy {
     Underpass,
     Envoy,
+    /// Envoy, told by underpass: the program is underpass, and UNDERPASS_TEST_ENVOY says where Envoy is.
+    #[value(skip)]
+    FedEnvoy,
     Haproxy,
     Nginx,
     Sniproxy,
@@ -94,7 +98,7 @@ impl Proxy {
     /// Its program, when it is not elsewhere: as Debian installs it.
     pub fn usual_program(self) -> Option<PathBuf> {
         let places = match self {
-            Self::Underpass | Self::Envoy => return None,
+            Self::Underpass | Self::Envoy | Self::FedEnvoy => return None,
             Self::Haproxy => "haproxy",
             Self::Nginx => "nginx",
             Self::Sniproxy => "sniproxy",
@@ -106,7 +110,7 @@ impl Proxy {
     /// What it says about itself, as short as possible.
     pub fn version(self, program: &Path) -> String {
         let argument = match self {
-            Self::Underpass | Self::Envoy => "--version",
+            Self::Underpass | Self::Envoy | Self::FedEnvoy => "--version",
             Self::Haproxy | Self::Nginx => "-v",
             Self::Sniproxy => "-V",
         };
@@ -118,6 +122,7 @@ impl Proxy {
         match self {
             Self::Underpass => underpass::write(place, routing),
             Self::Envoy => envoy::write(place, routing),
+            Self::FedEnvoy => fed_envoy::write(place, routing),
             Self::Haproxy => haproxy::write(place, routing),
             Self::Nginx => nginx::write(place, routing),
             Self::Sniproxy => sniproxy::write(place, routing),
@@ -128,6 +133,7 @@ impl Proxy {
         match self {
             Self::Underpass => vec![underpass::command(program, place)],
             Self::Envoy => vec![envoy::command(program, place)],
+            Self::FedEnvoy => fed_envoy::commands(program, place),
             Self::Haproxy => vec![haproxy::command(program, place)],
             Self::Nginx => vec![nginx::command(program, place)],
             Self::Sniproxy => sniproxy::commands(program, place),
@@ -137,7 +143,7 @@ impl Proxy {
     /// The signal that makes it read its files again; `None` when it watches them.
     fn reload_signal(self) -> Option<Signal> {
         match self {
-            Self::Underpass | Self::Envoy => None,
+            Self::Underpass | Self::Envoy | Self::FedEnvoy => None,
             Self::Haproxy => Some(Signal::USR2),
             Self::Nginx | Self::Sniproxy => Some(Signal::HUP),
         }
@@ -151,6 +157,7 @@ impl Contender for Proxy {
         match self {
             Self::Underpass => "underpass",
             Self::Envoy => "Envoy",
+            Self::FedEnvoy => "Envoy, told by underpass",
             Self::Haproxy => "HAProxy",
             Self::Nginx => "nginx",
             Self::Sniproxy => "sniproxy",
@@ -223,7 +230,7 @@ impl Running {
     pub fn refusals(&self) -> Option<u64> {
         match self.proxy {
             Proxy::Underpass => Some(underpass::refusals(&self.place)),
-            Proxy::Envoy => Some(envoy::refusals(&self.place)),
+            Proxy::Envoy | Proxy::FedEnvoy => Some(envoy::refusals(&self.place)),
             Proxy::Haproxy => Some(haproxy::refusals(&self.place)),
             Proxy::Nginx | Proxy::Sniproxy => None,
         }
@@ -250,7 +257,7 @@ impl Running {
             let ended = self.processes.iter_mut().any(|process| !process.is_running());
             assert!(!ended, "{} ended:\n{}", self.proxy.name(), self.complaints());
             let said = match self.proxy {
-                Proxy::Underpass | Proxy::Envoy => http::page(self.place.admin, "/ready").is_some(),
+                Proxy::Underpass | Proxy::Envoy | Proxy::FedEnvoy => http::page(self.place.admin, "/ready").is_some(),
                 Proxy::Haproxy | Proxy::Nginx | Proxy::Sniproxy => true,
             };
             let listens = |port: &Port| TcpStream::connect(self.address(port.number)).is_ok();

@@ -12,6 +12,7 @@ mod monitor;
 mod operator;
 mod plan;
 mod proxy;
+mod proxy_manager;
 mod status;
 mod tunnel_client;
 mod tunnel_server;

@@ -1,4 +1,4 @@
-//! `underpass proxy`: the native data plane alone, told by a file.
+//! `underpass proxy`: the native data plane, or with --xds-port what feeds an Envoy instead.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -21,11 +21,12 @@ use underpass_relay::{
 use underpass_tables::{RelayTable, Transport};
 
 use crate::args::{Proxy, TextOrJson};
+use crate::commands::proxy_manager;
 use crate::descriptors;
 use crate::exit::Ended;
 use crate::logging;
 use crate::output;
-use crate::proxy::{Source, Watch, listed, log_changes};
+use crate::proxy::{Feed, News, listed, log_changes};
 use crate::signals::Signals;
 
 /// How often a listener that could not be opened is tried again.
@@ -39,7 +40,10 @@ pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
     descriptors::raise_limit();
     // Connections have threads of their own; one is enough for what is around them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    let result = runtime.block_on(proxy(args));
+    let result = match args.xds_port {
+        None => runtime.block_on(proxy(args)),
+        Some(port) => runtime.block_on(proxy_manager::feed_envoy(&args, port)),
+    };
     // A forced end does not wait for connections.
     runtime.shutdown_background();
     result
@@ -47,8 +51,6 @@ pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
 
 async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
-    let mut watch = Watch::new(&args.file).with_context(|| format!("cannot watch {}", args.file.display()))?;
-    let mut watching = true;
     let mut running = Running::start(&args).await?;
     let mut successor = running.offer(args.handover.as_deref())?;
     running.announce(args.output)?;
@@ -60,14 +62,7 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
                 break;
             }
             () = tokio::time::sleep(TRY_AGAIN), if running.lacks_listeners() => running.try_again()?,
-            changed = watch.changed(), if watching => match changed {
-                Ok(()) => running.reload()?,
-                // Connections are worth more than changes.
-                Err(error) => {
-                    watching = false;
-                    warn!(%error, "{} cannot be watched any more: changes take effect with a restart", args.file.display());
-                }
-            },
+            news = running.feed.next() => running.hear(news)?,
         }
     }
     let relay = running.relay.clone();
@@ -85,7 +80,7 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
 /// The proxy at work.
 struct Running {
     relay: Arc<Relay>,
-    source: Source,
+    feed: Feed,
     /// The newest that the file asked for; more than is in force while listeners cannot be opened.
     wanted: RelayTable,
     /// Whether it was refused because nothing in it could be listened on.
@@ -99,7 +94,7 @@ struct Running {
 
 impl Running {
     async fn start(args: &Proxy) -> anyhow::Result<Self> {
-        let (source, table) = Source::open(&args.file)?;
+        let (feed, table) = Feed::open(&args.file)?;
         let access_log = access_log(&args.access_log)?;
         let inherited = args.handover.as_deref().map(handover::take).transpose().context("cannot take over")?.flatten();
         let sockets = inherited.as_ref().map(|inherited| inherited.sockets.clone()).unwrap_or_default();
@@ -121,7 +116,7 @@ impl Running {
         let answering = tokio::spawn(admin.serve(state.clone()));
         let mut running = Self {
             relay,
-            source,
+            feed,
             wanted: table.clone(),
             wanted_is_refused: false,
             checks: HealthChecks::default(),
@@ -175,17 +170,17 @@ impl Running {
         output::print(&text)
     }
 
-    /// Reads the file again. What it says wrongly is told and changes nothing. Connections do not wait for this thread.
-    fn reload(&mut self) -> anyhow::Result<()> {
-        match self.source.reload() {
-            Ok(None) if self.wanted_is_refused => self.take(self.wanted.clone()),
-            Ok(None) => {
+    /// What cannot be is told and changes nothing. Connections do not wait for this thread.
+    fn hear(&mut self, news: News) -> anyhow::Result<()> {
+        match news {
+            News::Same if self.wanted_is_refused => self.take(self.wanted.clone()),
+            News::Same => {
                 self.state.set_refused(None);
                 Ok(())
             }
-            Ok(Some(table)) => self.take(table),
-            Err(error) => {
-                self.refuse(format!("{:#}", anyhow::Error::new(error)));
+            News::Table(table) => self.take(table),
+            News::Refused(reason) => {
+                self.refuse(reason);
                 Ok(())
             }
         }
@@ -211,7 +206,7 @@ impl Running {
 
     fn refuse(&self, reason: String) {
         warn!("invalid configuration: {reason}; the one before stays in force");
-        self.state.set_refused(Some(RefusedSource { source: self.source.name(), reason }));
+        self.state.set_refused(Some(RefusedSource { source: self.feed.name(), reason }));
     }
 
     fn lacks_listeners(&self) -> bool {

@@ -3,13 +3,14 @@
 mod backends;
 mod changes;
 mod check;
+mod feed;
 mod objects;
 mod source;
 mod watch;
 
 pub(crate) use changes::log_changes;
+pub(crate) use feed::{Feed, News};
 pub(crate) use source::Source;
-pub(crate) use watch::Watch;
 
 use underpass_tables::Reject;
 

@@ -1,0 +1,113 @@
+//! What an Envoy knows when it starts: who it is, where it is told the rest, and what it shows to whom.
+
+use serde_json::{Value, json};
+
+/// The cluster by which Envoy reaches what feeds it.
+const XDS_CLUSTER: &str = "xds_cluster";
+/// The cluster by which Envoy's own pages are shown elsewhere.
+const ADMIN_CLUSTER: &str = "admin";
+/// When nothing else is asked for: more than a proxy carries, less than what exhausts a machine.
+const MOST_CONNECTIONS: u32 = 50_000;
+
+/// What decides it.
+#[derive(Clone, Debug)]
+pub struct Bootstrap<'a> {
+    /// `NAMESPACE/NAME` of the ProxyServer.
+    pub node: &'a str,
+    /// Of loopback.
+    pub xds_port: u16,
+    pub admin_port: u16,
+    /// Where /stats/prometheus and /ready are shown to others, and nothing else is.
+    pub metrics_port: Option<u16>,
+    pub max_connections: Option<u32>,
+}
+
+impl Bootstrap<'_> {
+    pub fn to_json(&self) -> Value {
+        let mut clusters = vec![self.xds_cluster()];
+        let mut listeners = Vec::new();
+        if let Some(port) = self.metrics_port {
+            clusters.push(static_cluster(ADMIN_CLUSTER, self.admin_port));
+            listeners.push(metrics_listener(port));
+        }
+        let by_ads = || json!({ "ads": {}, "resource_api_version": "V3" });
+        json!({
+            "node": { "id": self.node, "cluster": self.node.rsplit('/').next() },
+            "admin": { "address": loopback(self.admin_port) },
+            "dynamic_resources": {
+                "ads_config": {
+                    "api_type": "DELTA_GRPC",
+                    "transport_api_version": "V3",
+                    "grpc_services": [{ "envoy_grpc": { "cluster_name": XDS_CLUSTER } }],
+                },
+                "cds_config": by_ads(),
+                "lds_config": by_ads(),
+            },
+            "static_resources": { "clusters": clusters, "listeners": listeners },
+            "overload_manager": { "resource_monitors": [{
+                "name": "envoy.resource_monitors.global_downstream_max_connections",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+                    "max_active_downstream_connections": self.max_connections.unwrap_or(MOST_CONNECTIONS),
+                },
+            }]},
+        })
+    }
+
+    fn xds_cluster(&self) -> Value {
+        let mut cluster = static_cluster(XDS_CLUSTER, self.xds_port);
+        cluster["typed_extension_protocol_options"] = json!({
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": { "http2_protocol_options": {
+                    // A manager that is gone without a word is noticed.
+                    "connection_keepalive": { "interval": "10s", "timeout": "5s" },
+                }},
+            },
+        });
+        cluster
+    }
+}
+
+fn static_cluster(name: &str, port: u16) -> Value {
+    json!({
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": loopback(port) } }] }],
+        },
+    })
+}
+
+fn loopback(port: u16) -> Value {
+    json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } })
+}
+
+/// Reading only, and only these two pages: the admin port itself can also be told to quit.
+fn metrics_listener(port: u16) -> Value {
+    let page = |path: &str| json!({ "match": { "path": path }, "route": { "cluster": ADMIN_CLUSTER } });
+    let manager = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "metrics",
+        "request_timeout": "30s",
+        "request_headers_timeout": "10s",
+        "common_http_protocol_options": { "idle_timeout": "60s" },
+        "route_config": { "virtual_hosts": [{
+            "name": "metrics",
+            "domains": ["*"],
+            "routes": [page("/stats/prometheus"), page("/ready")],
+        }]},
+        "http_filters": [{
+            "name": "envoy.filters.http.router",
+            "typed_config": { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" },
+        }],
+    });
+    json!({
+        "name": "metrics",
+        "address": { "socket_address": { "address": "0.0.0.0", "port_value": port } },
+        "ignore_global_conn_limit": true,
+        "filter_chains": [{ "filters": [{ "name": "envoy.filters.network.http_connection_manager", "typed_config": manager }] }],
+    })
+}
