@@ -1,5 +1,7 @@
 //! What an Envoy knows when it starts: who it is, where it is told the rest, and what it shows to whom.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use serde_json::{Value, json};
 
 /// The cluster by which Envoy reaches what feeds it.
@@ -16,7 +18,7 @@ pub struct Bootstrap<'a> {
     pub node: &'a str,
     /// Of loopback.
     pub xds_port: u16,
-    pub admin_port: u16,
+    pub admin: SocketAddr,
     /// Where /stats/prometheus and /ready are shown to others, and nothing else is.
     pub metrics_port: Option<u16>,
     pub max_connections: Option<u32>,
@@ -27,13 +29,13 @@ impl Bootstrap<'_> {
         let mut clusters = vec![self.xds_cluster()];
         let mut listeners = Vec::new();
         if let Some(port) = self.metrics_port {
-            clusters.push(static_cluster(ADMIN_CLUSTER, self.admin_port));
+            clusters.push(static_cluster(ADMIN_CLUSTER, self.admin));
             listeners.push(metrics_listener(port));
         }
         let by_ads = || json!({ "ads": {}, "resource_api_version": "V3" });
         json!({
             "node": { "id": self.node, "cluster": self.node.rsplit('/').next() },
-            "admin": { "address": loopback(self.admin_port) },
+            "admin": { "address": socket_address(self.admin) },
             "dynamic_resources": {
                 "ads_config": {
                     "api_type": "DELTA_GRPC",
@@ -55,7 +57,7 @@ impl Bootstrap<'_> {
     }
 
     fn xds_cluster(&self) -> Value {
-        let mut cluster = static_cluster(XDS_CLUSTER, self.xds_port);
+        let mut cluster = static_cluster(XDS_CLUSTER, (Ipv4Addr::LOCALHOST, self.xds_port).into());
         cluster["typed_extension_protocol_options"] = json!({
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                 "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -69,20 +71,20 @@ impl Bootstrap<'_> {
     }
 }
 
-fn static_cluster(name: &str, port: u16) -> Value {
+fn static_cluster(name: &str, address: SocketAddr) -> Value {
     json!({
         "name": name,
         "type": "STATIC",
         "connect_timeout": "5s",
         "load_assignment": {
             "cluster_name": name,
-            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": loopback(port) } }] }],
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": socket_address(address) } }] }],
         },
     })
 }
 
-fn loopback(port: u16) -> Value {
-    json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } })
+fn socket_address(address: SocketAddr) -> Value {
+    json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } })
 }
 
 /// Reading only, and only these two pages: the admin port itself can also be told to quit.
@@ -106,7 +108,7 @@ fn metrics_listener(port: u16) -> Value {
     });
     json!({
         "name": "metrics",
-        "address": { "socket_address": { "address": "0.0.0.0", "port_value": port } },
+        "address": socket_address((Ipv4Addr::UNSPECIFIED, port).into()),
         "ignore_global_conn_limit": true,
         "filter_chains": [{ "filters": [{ "name": "envoy.filters.network.http_connection_manager", "typed_config": manager }] }],
     })

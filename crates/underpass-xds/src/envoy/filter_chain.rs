@@ -46,7 +46,8 @@ pub(super) fn chains(listener: &Listener, routes: &[Arc<Route>]) -> Vec<FilterCh
     let mut chains: Vec<FilterChain> = Vec::new();
     for (name, route) in rules.names() {
         let route = &routes[route.0];
-        let by_name = FilterChainMatch { server_names: vec![name.clone()], ..protocol(TLS) };
+        // A name may be written with the dot that ends it.
+        let by_name = FilterChainMatch { server_names: vec![name.clone(), format!("{name}.")], ..protocol(TLS) };
         chains.push(chain(format!("{}/{name}", route.name), by_name, route, vec![tcp_proxy(route)]));
     }
     if let Some(unnamed) = rules.unnamed {

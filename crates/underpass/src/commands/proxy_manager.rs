@@ -31,7 +31,7 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
         listener.with_context(|| format!("cannot serve xDS on port {port}: choose another with --xds-port"))?;
     let address = listener.local_addr()?;
     if let Some(path) = &args.envoy_bootstrap {
-        write_bootstrap(path, address.port(), args.admin.port())?;
+        write_bootstrap(path, address.port(), args.admin)?;
     }
     manager.take(table);
     let reports = Arc::new(Reports::default());
@@ -86,8 +86,8 @@ impl Manager {
 }
 
 /// For an Envoy beside this process.
-fn write_bootstrap(path: &Path, xds_port: u16, admin_port: u16) -> anyhow::Result<()> {
-    let bootstrap = Bootstrap { node: NODE, xds_port, admin_port, metrics_port: None, max_connections: None };
+fn write_bootstrap(path: &Path, xds_port: u16, admin: SocketAddr) -> anyhow::Result<()> {
+    let bootstrap = Bootstrap { node: NODE, xds_port, admin, metrics_port: None, max_connections: None };
     let text = format!("{:#}\n", bootstrap.to_json());
     std::fs::write(path, text)
         .with_context(|| format!("cannot write Envoy's bootstrap configuration to {}", path.display()))

@@ -13,5 +13,7 @@ fn every_command_of_the_guide_shows_what_the_guide_says() {
     let underpass = format!(
         "#!/bin/sh\nif [ \"$1\" = proxy ]; then shift; set -- proxy --admin {address}:9901 \"$@\"; fi\nexec {BINARY} \"$@\"\n"
     );
+    let envoy = std::env::var("UNDERPASS_TEST_ENVOY").expect("scripts/test says where Envoy is");
+    let page = page.replace("\nenvoy ", &format!("\n{envoy} "));
     follow_guide(&page, &underpass, &[], PATIENCE);
 }
