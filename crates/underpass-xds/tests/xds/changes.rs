@@ -1,0 +1,130 @@
+//! Changes to the world: an answer holds what is new and names what is gone.
+
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use prost::Message;
+use underpass_xds::Kind;
+
+use crate::client::{Changes, refusal};
+use crate::{NODE, Site, table};
+
+/// `+new -gone`.
+fn said(answer: &DeltaDiscoveryResponse) -> String {
+    let new = answer.resources.iter().map(|resource| format!("+{}", resource.name));
+    let gone = answer.removed_resources.iter().map(|name| format!("-{name}"));
+    new.chain(gone).collect::<Vec<_>>().join(" ")
+}
+
+/// Everything of the table, taken.
+async fn settled(site: &Site, names: &[&str]) -> Changes {
+    let mut changes = Changes::open(site).await;
+    changes.subscribe(Kind::Cluster, &[]);
+    changes.subscribe(Kind::Listener, &[]);
+    let clusters = changes.hear().await;
+    changes.subscribe(Kind::Endpoints, names);
+    let endpoints = changes.hear().await;
+    changes.accept(&clusters);
+    changes.accept(&endpoints);
+    let listeners = changes.hear().await;
+    assert_eq!(listeners.type_url, Kind::Listener.type_url());
+    changes.accept(&listeners);
+    changes
+}
+
+#[tokio::test]
+async fn only_what_changed_is_told_however_much_there_is() {
+    let names: Vec<String> = (0..10_000).map(|number| format!("backend-{number:05}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut site = Site::new(&names).await;
+    let mut changes = settled(&site, &names).await;
+    site.put(&table(names.iter().enumerate().map(|(number, name)| (*name, if number == 7 { 2 } else { 1 }))));
+    let told = changes.hear().await;
+    assert_eq!(said(&told), "+backend-00007");
+    assert!(told.encoded_len() < 512, "{} bytes", told.encoded_len());
+}
+
+#[tokio::test]
+async fn what_is_gone_is_named_after_the_listeners_know() {
+    let mut site = Site::new(&["a", "b"]).await;
+    let mut changes = settled(&site, &["a", "b"]).await;
+    site.change(&["a"]);
+    let listener = changes.hear().await;
+    assert_eq!(said(&listener), "+edge-listener-443");
+    changes.accept(&listener);
+    let clusters = changes.hear().await;
+    assert_eq!((clusters.type_url.as_str(), said(&clusters).as_str()), (Kind::Cluster.type_url(), "-b"));
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_is_told_the_difference() {
+    let mut site = Site::new(&["a", "b", "c"]).await;
+    let first = {
+        let mut changes = Changes::open(&site).await;
+        changes.subscribe(Kind::Cluster, &[]);
+        changes.hear().await
+    };
+    let versions = first.resources.iter().map(|resource| (resource.name.clone(), resource.version.clone()));
+    let again =
+        DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..Changes::about(Kind::Cluster) };
+    let mut changes = Changes::open(&site).await;
+    changes.say(again.clone());
+    changes.hear_nothing().await;
+    site.change(&["b", "c", "d"]);
+    let mut changes = Changes::open(&site).await;
+    changes.say(again);
+    assert_eq!(said(&changes.hear().await), "+d -a");
+}
+
+#[tokio::test]
+async fn subscriptions_come_and_go_one_by_one() {
+    let site = Site::new(&["a", "b"]).await;
+    let mut changes = Changes::open(&site).await;
+    changes.subscribe(Kind::Endpoints, &["a"]);
+    let first = changes.hear().await;
+    assert_eq!(said(&first), "+a");
+    changes.accept(&first);
+    changes.subscribe(Kind::Endpoints, &["b"]);
+    let second = changes.hear().await;
+    assert_eq!(said(&second), "+b");
+    changes.accept(&second);
+    changes.unsubscribe(Kind::Endpoints, &["a"]);
+    changes.hear_nothing().await;
+    changes.subscribe(Kind::Endpoints, &["a", "nobody"]);
+    let third = changes.hear().await;
+    assert_eq!(said(&third), "+a -nobody");
+    changes.accept(&third);
+    changes.subscribe(Kind::Endpoints, &["b"]);
+    assert_eq!(said(&changes.hear().await), "+b", "whoever asks again is told again");
+}
+
+#[tokio::test]
+async fn everything_can_be_asked_for_by_a_star_and_given_up() {
+    let mut site = Site::new(&["a", "b"]).await;
+    let mut changes = Changes::open(&site).await;
+    changes.subscribe(Kind::Cluster, &["*", "a"]);
+    let first = changes.hear().await;
+    assert_eq!(said(&first), "+a +b");
+    changes.accept(&first);
+    changes.unsubscribe(Kind::Cluster, &["*"]);
+    // Its answer shows that what was said before was heard.
+    changes.subscribe(Kind::Cluster, &["a"]);
+    let second = changes.hear().await;
+    assert_eq!(said(&second), "+a");
+    changes.accept(&second);
+    site.change(&["a", "b", "c"]);
+    changes.hear_nothing().await;
+}
+
+#[tokio::test]
+async fn what_is_refused_is_reported() {
+    let site = Site::new(&["a"]).await;
+    let mut changes = Changes::open(&site).await;
+    changes.subscribe(Kind::Cluster, &[]);
+    let first = changes.hear().await;
+    changes.say(DeltaDiscoveryRequest {
+        response_nonce: first.nonce.clone(),
+        error_detail: refusal("no such thing"),
+        ..Changes::about(Kind::Cluster)
+    });
+    changes.hear_nothing().await;
+    assert_eq!(site.reports.of(NODE).unwrap().clusters.rejected.unwrap().reason, "no such thing");
+}
