@@ -16,6 +16,8 @@ mod targets;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 use underpass_resources::ProxyServer;
 use underpass_resources::proxy_server::LogLevel as Wanted;
@@ -26,6 +28,7 @@ use targets::Targets;
 
 pub use bootstrap::Bootstrap;
 pub use explain::{Answer, Explanation, Question, Step, Way, explain};
+pub use targets::external_name;
 
 /// All that decides what a relay does.
 #[derive(Debug, Default)]
@@ -33,14 +36,27 @@ pub struct Observed<'a> {
     pub proxies: Vec<&'a ProxyServer>,
     pub services: Vec<&'a Service>,
     pub slices: Vec<&'a EndpointSlice>,
+    /// What a cluster adds; None: there is none, all that is known stands in a file.
+    pub cluster: Option<&'a Cluster>,
+}
+
+/// What only a cluster knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// The addresses of the names that ExternalName Services lead to, or why there are none.
+    pub names: BTreeMap<String, Result<Vec<IpAddr>, String>>,
+    /// Namespaces about which nothing is known, and why.
+    pub unknown: BTreeMap<String, String>,
 }
 
 /// The table for all of these proxies together.
 pub fn relay_table(generation: u64, observed: &Observed<'_>) -> RelayTable {
     let mut proxies = observed.proxies.clone();
     proxies.sort_by_key(|proxy| key(&proxy.metadata));
-    let targets = Targets::index(&observed.services, &observed.slices);
-    let mut admission = Admission::default();
+    let targets = Targets::index(&observed.services, &observed.slices, observed.cluster);
+    // In a pod serverIP comes and goes, and other pods come by another address.
+    let everywhere = observed.cluster.is_some();
+    let mut admission = Admission::new(everywhere);
     for proxy in &proxies {
         admission.offer_all(proxy);
     }
@@ -76,15 +92,19 @@ fn drain(proxies: &[&ProxyServer]) -> Duration {
 
 /// The process has one log: whoever wants to see most gets it.
 fn log_level(proxies: &[&ProxyServer]) -> LogLevel {
-    let wanted = |proxy: &&ProxyServer| match proxy.spec.log_level {
+    proxies.iter().map(|proxy| log_level_of(proxy.spec.log_level)).max().unwrap_or_default()
+}
+
+/// How much a data plane of ours logs.
+pub fn log_level_of(wanted: Wanted) -> LogLevel {
+    match wanted {
         Wanted::Trace => LogLevel::Trace,
         Wanted::Debug => LogLevel::Debug,
         Wanted::Info => LogLevel::Info,
         Wanted::Warning => LogLevel::Warn,
         // Nothing here is worse than an error.
         Wanted::Error | Wanted::Critical => LogLevel::Error,
-    };
-    proxies.iter().map(wanted).max().unwrap_or_default()
+    }
 }
 
 /// Namespace and name, as kubectl would fill them in.

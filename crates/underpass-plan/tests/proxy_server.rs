@@ -41,6 +41,7 @@ impl Objects {
             proxies: self.proxies.iter().collect(),
             services: self.services.iter().collect(),
             slices: self.slices.iter().collect(),
+            cluster: None,
         };
         relay_table(7, &observed)
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 use underpass_protocols::NormalName;
 use underpass_resources::proxy_server::ADMIN_PORT;
+use underpass_resources::proxy_server::LogLevel;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -475,8 +476,20 @@ pub(crate) struct Monitor {
 #[derive(Debug, Group)]
 pub(crate) struct Proxy {
     /// The file (YAML or JSON, several documents) with the ProxyServer and what it leads to; it is watched
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "proxy_name", conflicts_with = "proxy_name")]
+    pub(crate) file: Option<PathBuf>,
+    /// The ProxyServer of a cluster, which is watched with the Services that it leads to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) proxy_name: Option<String>,
+    /// Its namespace
+    #[arg(long, value_name = "NAMESPACE", default_value = "default")]
+    pub(crate) namespace: String,
+    /// The kubeconfig of that cluster [default: $KUBECONFIG, or in a pod its own]
+    #[arg(long, value_name = "PATH", requires = "proxy_name")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// How much is logged until the ProxyServer says so itself
+    #[arg(long, value_name = "LEVEL", value_parser = proxy_log_level)]
+    pub(crate) proxy_log_level: Option<LogLevel>,
     /// Where /ready, /stats, /clusters and /config_dump are served, read-only; port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from(([127, 0, 0, 1], ADMIN_PORT)))]
     pub(crate) admin: SocketAddr,
@@ -664,6 +677,11 @@ fn log_filter(text: &str) -> Result<String, String> {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// In the words of a ProxyServer.
+fn proxy_log_level(text: &str) -> Result<LogLevel, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -30,6 +30,19 @@ pub(crate) async fn cluster_from_file(path: &Path, context: Option<String>) -> a
     in_context(path, context).await
 }
 
+/// The cluster that a kubeconfig names, or else the one in which this is a pod.
+pub(crate) async fn from_file_or_pod(said: Option<PathBuf>) -> anyhow::Result<Client> {
+    let variable = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
+    if let Some(path) = said.or_else(|| variable.map(PathBuf::from)) {
+        return Ok(from_file(&path).await?.client);
+    }
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        bail!("this is no pod of a cluster, and no kubeconfig is given: name one with --kubeconfig or KUBECONFIG");
+    }
+    let config = Config::incluster().context("the pod's service account cannot be used: is its token mounted?")?;
+    Ok(Client::try_from(config)?)
+}
+
 fn files(path: &Path) -> Vec<PathBuf> {
     std::env::split_paths(path).filter(|file| file.exists()).collect()
 }

@@ -1,7 +1,7 @@
 //! Which backends are served: one after the other, each wholly or not at all.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use underpass_resources::ProxyServer;
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
@@ -30,6 +30,8 @@ pub(super) type Ports<'a> = BTreeMap<(SocketAddr, Transport), Port<'a>>;
 
 #[derive(Default)]
 pub(super) struct Admission<'a> {
+    /// Whether ports are listened on at all addresses, and not at the proxy's own only.
+    everywhere: bool,
     accepted: Vec<Accepted<'a>>,
     ports: Ports<'a>,
     routes: HashSet<String>,
@@ -37,6 +39,10 @@ pub(super) struct Admission<'a> {
 }
 
 impl<'a> Admission<'a> {
+    pub(super) fn new(everywhere: bool) -> Self {
+        Self { everywhere, ..Self::default() }
+    }
+
     pub(super) fn offer_all(&mut self, proxy: &'a ProxyServer) {
         for backend in &proxy.spec.backends {
             if let Err(reason) = self.offer(proxy, backend) {
@@ -53,7 +59,7 @@ impl<'a> Admission<'a> {
 
     /// Everything that could be wrong is asked before anything is remembered.
     fn offer(&mut self, proxy: &'a ProxyServer, backend: &'a ProxyBackend) -> Result<(), String> {
-        let place = place(proxy, backend)?;
+        let place = self.place(proxy, backend)?;
         let route = format!("{}-{}", key(&proxy.metadata).1, backend.name);
         if self.routes.contains(&route) {
             return Err(format!("another backend is called {route} already; choose another name"));
@@ -77,6 +83,27 @@ impl<'a> Admission<'a> {
         self.routes.insert(route.clone());
         self.accepted.push(Accepted { backend, route });
         Ok(())
+    }
+
+    fn place(&self, proxy: &ProxyServer, backend: &ProxyBackend) -> Result<(SocketAddr, Transport), String> {
+        let spec = &proxy.spec;
+        let Some(address) = spec.network_config.server_ip.address() else {
+            return Err(format!("serverIP {} is not an address", spec.network_config.server_ip));
+        };
+        let port = backend.port;
+        if port == ADMIN_PORT || port == spec.xds_port {
+            return Err(format!("port {port} is needed by the proxy itself (9901 and xdsPort); choose another"));
+        }
+        let transport = match backend.protocol {
+            BackendProtocol::Udp => Transport::Datagram,
+            BackendProtocol::Tcp | BackendProtocol::Tls | BackendProtocol::Https => Transport::Stream,
+        };
+        let address = match address {
+            IpAddr::V4(_) if self.everywhere => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) if self.everywhere => Ipv6Addr::UNSPECIFIED.into(),
+            own => own,
+        };
+        Ok((SocketAddr::new(address, port), transport))
     }
 
     /// Whether a backend gets along with those that its port has.
@@ -123,22 +150,6 @@ fn check_owner(port: &Port<'_>, address: SocketAddr, proxy: &ProxyServer) -> Res
     }
     let (namespace, name) = key(&port.proxy.metadata);
     Err(format!("{address} belongs to ProxyServer {namespace}/{name}; choose another port or serverIP"))
-}
-
-fn place(proxy: &ProxyServer, backend: &ProxyBackend) -> Result<(SocketAddr, Transport), String> {
-    let spec = &proxy.spec;
-    let Some(address) = spec.network_config.server_ip.address() else {
-        return Err(format!("serverIP {} is not an address", spec.network_config.server_ip));
-    };
-    let port = backend.port;
-    if port == ADMIN_PORT || port == spec.xds_port {
-        return Err(format!("port {port} is needed by the proxy itself (9901 and xdsPort); choose another"));
-    }
-    let transport = match backend.protocol {
-        BackendProtocol::Udp => Transport::Datagram,
-        BackendProtocol::Tcp | BackendProtocol::Tls | BackendProtocol::Https => Transport::Stream,
-    };
-    Ok((SocketAddr::new(address, port), transport))
 }
 
 /// In the form in which names are compared.

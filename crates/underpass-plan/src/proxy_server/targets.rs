@@ -8,7 +8,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
 use underpass_tables::Reject;
 
-use super::key;
+use super::{Cluster, key};
 
 /// The label that says whose endpoints a slice lists.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -19,6 +19,7 @@ type Key<'a> = (&'a str, &'a str);
 pub(super) struct Targets<'a> {
     services: HashMap<Key<'a>, &'a Service>,
     slices: HashMap<Key<'a>, Vec<Slice<'a>>>,
+    cluster: Option<&'a Cluster>,
     rejects: Vec<Reject>,
 }
 
@@ -31,9 +32,9 @@ struct Slice<'a> {
 }
 
 impl<'a> Targets<'a> {
-    pub(super) fn index(services: &[&'a Service], slices: &[&'a EndpointSlice]) -> Self {
+    pub(super) fn index(services: &[&'a Service], slices: &[&'a EndpointSlice], cluster: Option<&'a Cluster>) -> Self {
         let services = services.iter().map(|service| (key(&service.metadata), *service)).collect();
-        let mut targets = Self { services, slices: HashMap::new(), rejects: Vec::new() };
+        let mut targets = Self { services, slices: HashMap::new(), cluster, rejects: Vec::new() };
         for slice in slices {
             targets.add(slice);
         }
@@ -48,12 +49,20 @@ impl<'a> Targets<'a> {
     /// Where a backend's connections can go, sorted; or why nowhere.
     pub(super) fn endpoints(&self, backend: &ProxyBackend) -> Result<Vec<SocketAddr>, String> {
         let (namespace, name) = (&*backend.target_namespace, &*backend.target_service);
+        if let Some(reason) = self.cluster.and_then(|cluster| cluster.unknown.get(namespace)) {
+            return Err(format!("the services of namespace {namespace} cannot be seen: {reason}"));
+        }
         let service =
             self.services.get(&(namespace, name)).ok_or_else(|| format!("service not found: {namespace}/{name}"))?;
+        if let Some(outside) = external_name(service) {
+            return self.outside(outside, backend, namespace, name);
+        }
         let port = service_port(service, backend)?;
         let slices = self.slices.get(&(namespace, name)).map(Vec::as_slice).unwrap_or_default();
         if slices.is_empty() {
-            return Err(without_slices(service, namespace, name));
+            let own = own_address(service).filter(|_| self.cluster.is_some());
+            let own = own.map(|address| vec![SocketAddr::new(address, backend.target_port)]);
+            return own.ok_or_else(|| without_slices(service, namespace, name));
         }
         let ready = slices.iter().flat_map(|slice| slice.sockets(&slice.ready, port, backend));
         let ending = slices.iter().flat_map(|slice| slice.sockets(&slice.ending, port, backend));
@@ -61,6 +70,25 @@ impl<'a> Targets<'a> {
             .into_iter()
             .find(|endpoints| !endpoints.is_empty())
             .ok_or_else(|| format!("no ready endpoint of service {namespace}/{name} has its port {}", port_name(port)))
+    }
+
+    /// Of a Service that stands for a name outside of the cluster, whose port is the one that is asked for.
+    fn outside(
+        &self,
+        outside: &str,
+        backend: &ProxyBackend,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<SocketAddr>, String> {
+        let led = format!("service {namespace}/{name} leads to {outside}");
+        match self.cluster.map(|cluster| cluster.names.get(outside)) {
+            None => Err(format!("service {namespace}/{name} is an ExternalName: not resolvable from a file")),
+            Some(None) => Err(format!("{led}, which is being resolved")),
+            Some(Some(Err(reason))) => Err(format!("{led}, which cannot be resolved: {reason}")),
+            Some(Some(Ok(addresses))) => {
+                Ok(sorted(addresses.iter().map(|address| SocketAddr::new(*address, backend.target_port))))
+            }
+        }
     }
 
     fn add(&mut self, slice: &'a EndpointSlice) {
@@ -109,11 +137,7 @@ fn sorted(sockets: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
 
 fn service_port<'s>(service: &'s Service, backend: &ProxyBackend) -> Result<&'s ServicePort, String> {
     let (namespace, name) = key(&service.metadata);
-    let spec = service.spec.as_ref();
-    if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
-        return Err(format!("service {namespace}/{name} is an ExternalName: not resolvable from a file"));
-    }
-    let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
     let wanted = |port: &&ServicePort| {
         port.port == i32::from(backend.target_port) && port.protocol.as_deref().unwrap_or("TCP") == protocol(backend)
     };
@@ -121,6 +145,19 @@ fn service_port<'s>(service: &'s Service, backend: &ProxyBackend) -> Result<&'s 
         .iter()
         .find(wanted)
         .ok_or_else(|| format!("service {namespace}/{name} has no {} port {}", protocol(backend), backend.target_port))
+}
+
+/// The name outside of the cluster that a Service stands for.
+pub fn external_name(service: &Service) -> Option<&str> {
+    let spec = service.spec.as_ref()?;
+    (spec.type_.as_deref() == Some("ExternalName")).then(|| spec.external_name.as_deref().unwrap_or_default())
+}
+
+/// The cluster's own address for a Service that has no selector: whoever made it says elsewhere where it leads to.
+fn own_address(service: &Service) -> Option<IpAddr> {
+    let spec = service.spec.as_ref()?;
+    let has_selector = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
+    if has_selector { None } else { spec.cluster_ip.as_deref()?.parse().ok() }
 }
 
 fn without_slices(service: &Service, namespace: &str, name: &str) -> String {

@@ -1,9 +1,7 @@
 //! `underpass operator`: the controllers on a cluster, as one of several replicas.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, bail};
-use kube::{Client, Config};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use underpass_operator::leadership::{self, Seat};
@@ -23,7 +21,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 pub(crate) async fn run(args: Operator) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
-    let client = client(args.kubeconfig).await?;
+    let client = server::from_file_or_pod(args.kubeconfig).await?;
     let health = Health::default();
     let pages = OwnPages::bind(args.listen, &health).await?;
     let seat = seat(|name| std::env::var(name).ok(), Path::new(SERVICE_ACCOUNT));
@@ -44,18 +42,6 @@ pub(crate) async fn run(args: Operator) -> anyhow::Result<Ended> {
     let ended = until_signalled(work, &stop, &mut signals).await;
     info!("operator ended");
     ended
-}
-
-async fn client(said: Option<PathBuf>) -> anyhow::Result<Client> {
-    let variable = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
-    if let Some(path) = said.or_else(|| variable.map(PathBuf::from)) {
-        return Ok(server::from_file(&path).await?.client);
-    }
-    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
-        bail!("this is no pod of a cluster, and no kubeconfig is given: name one with --kubeconfig or KUBECONFIG");
-    }
-    let config = Config::incluster().context("the pod's service account cannot be used: is its token mounted?")?;
-    Ok(Client::try_from(config)?)
 }
 
 /// Which lease the replicas share, and the name of this one.

@@ -51,7 +51,10 @@ pub(crate) fn run(args: Proxy) -> anyhow::Result<Ended> {
 
 async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
-    let mut running = Running::start(&args).await?;
+    let mut running = tokio::select! {
+        running = Running::start(&args) => running?,
+        () = signals.next() => return Ok(Ended::Well),
+    };
     let mut successor = running.offer(args.handover.as_deref())?;
     running.announce(args.output)?;
     loop {
@@ -94,7 +97,7 @@ struct Running {
 
 impl Running {
     async fn start(args: &Proxy) -> anyhow::Result<Self> {
-        let (feed, table) = Feed::open(&args.file)?;
+        let (feed, table) = Feed::open(args).await?;
         let access_log = access_log(&args.access_log)?;
         let inherited = args.handover.as_deref().map(handover::take).transpose().context("cannot take over")?.flatten();
         let sockets = inherited.as_ref().map(|inherited| inherited.sockets.clone()).unwrap_or_default();

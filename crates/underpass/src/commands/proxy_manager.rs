@@ -19,23 +19,23 @@ use crate::output;
 use crate::proxy::{Feed, News, log_changes};
 use crate::signals::Signals;
 
-/// What an Envoy calls itself that is started with the bootstrap configuration from here.
-const NODE: &str = "underpass/proxy";
-
 pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
-    let (mut feed, table) = Feed::open(&args.file)?;
+    let (mut feed, table) = tokio::select! {
+        opened = Feed::open(args) => opened?,
+        () = signals.next() => return Ok(Ended::Well),
+    };
     let mut manager = Manager::new();
     let listener = Server::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
     let listener =
         listener.with_context(|| format!("cannot serve xDS on port {port}: choose another with --xds-port"))?;
     let address = listener.local_addr()?;
     if let Some(path) = &args.envoy_bootstrap {
-        write_bootstrap(path, address.port(), args.admin)?;
+        write_bootstrap(path, &node(args), address.port(), args.admin)?;
     }
     manager.take(table);
     let reports = Arc::new(Reports::default());
-    let server = Server::new(manager.newest.subscribe(), Nodes::Any, reports);
+    let server = Server::new(manager.newest.subscribe(), nodes(args), reports);
     let mut serving = std::pin::pin!(server.serve(listener));
     info!("xDS server listening on :{}", address.port());
     announce(args.output, address)?;
@@ -49,6 +49,19 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
                 News::Refused(reason) => warn!("invalid configuration: {reason}; the one before stays in force"),
             },
         }
+    }
+}
+
+/// What an Envoy calls itself that is started with the bootstrap configuration from here.
+fn node(args: &Proxy) -> String {
+    format!("{}/{}", args.namespace, args.proxy_name.as_deref().unwrap_or("proxy"))
+}
+
+/// An Envoy of a ProxyServer calls itself by its name, and may say the namespace too.
+fn nodes(args: &Proxy) -> Nodes {
+    match &args.proxy_name {
+        Some(name) => Nodes::Only(vec![format!("{}/{name}", args.namespace), name.clone()]),
+        None => Nodes::Any,
     }
 }
 
@@ -86,8 +99,8 @@ impl Manager {
 }
 
 /// For an Envoy beside this process.
-fn write_bootstrap(path: &Path, xds_port: u16, admin: SocketAddr) -> anyhow::Result<()> {
-    let bootstrap = Bootstrap { node: NODE, xds_port, admin, metrics_port: None, max_connections: None };
+fn write_bootstrap(path: &Path, node: &str, xds_port: u16, admin: SocketAddr) -> anyhow::Result<()> {
+    let bootstrap = Bootstrap { node, xds_port, admin, metrics_port: None, max_connections: None };
     let text = format!("{:#}\n", bootstrap.to_json());
     std::fs::write(path, text)
         .with_context(|| format!("cannot write Envoy's bootstrap configuration to {}", path.display()))

@@ -1,12 +1,18 @@
 //! Where a proxy learns what to do, again and again.
 
-use anyhow::Context;
 use std::path::Path;
+
+use anyhow::Context;
 use tracing::warn;
+use underpass_plan::proxy_server::log_level_of;
 use underpass_tables::RelayTable;
 
+use super::cluster::ClusterFeed;
 use super::source::Source;
 use super::watch::Watch;
+use crate::args::Proxy;
+use crate::logging;
+use crate::server;
 
 /// What a feed says.
 pub(crate) enum News {
@@ -18,33 +24,66 @@ pub(crate) enum News {
     Refused(String),
 }
 
+pub(crate) enum Feed {
+    File(Box<FileFeed>),
+    Cluster(Box<ClusterFeed>),
+}
+
 /// A file, watched.
-pub(crate) struct Feed {
+pub(crate) struct FileFeed {
     source: Source,
     watch: Option<Watch>,
 }
 
 impl Feed {
-    pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, RelayTable)> {
+    /// As the command line says. Waits until a cluster has said everything that it has to say.
+    pub(crate) async fn open(args: &Proxy) -> anyhow::Result<(Self, RelayTable)> {
+        if let Some(level) = args.proxy_log_level {
+            logging::follow(log_level_of(level));
+        }
+        if let Some(path) = &args.file {
+            let (feed, table) = FileFeed::open(path)?;
+            return Ok((Self::File(Box::new(feed)), table));
+        }
+        let name = args.proxy_name.as_deref().context("say with --file or with --proxy-name what is to be served")?;
+        let client = server::from_file_or_pod(args.kubeconfig.clone()).await?;
+        let mut feed = ClusterFeed::open(client, &args.namespace, name);
+        let table = feed.next().await;
+        Ok((Self::Cluster(Box::new(feed)), table))
+    }
+
+    /// For messages.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::File(file) => file.source.name(),
+            Self::Cluster(cluster) => cluster.name(),
+        }
+    }
+
+    /// Waits until there is something to say. Nothing is lost when this is dropped before.
+    pub(crate) async fn next(&mut self) -> News {
+        match self {
+            Self::File(file) => file.next().await,
+            Self::Cluster(cluster) => News::Table(cluster.next().await),
+        }
+    }
+}
+
+impl FileFeed {
+    fn open(path: &Path) -> anyhow::Result<(Self, RelayTable)> {
         let watch = Watch::new(path).with_context(|| format!("cannot watch {}", path.display()))?;
         let (source, table) = Source::open(path)?;
         Ok((Self { source, watch: Some(watch) }, table))
     }
 
-    /// For messages.
-    pub(crate) fn name(&self) -> String {
-        self.source.name()
-    }
-
-    /// Waits until there is something to say. Nothing is lost when this is dropped before.
-    pub(crate) async fn next(&mut self) -> News {
+    async fn next(&mut self) -> News {
         if let Some(watch) = &mut self.watch {
             match watch.changed().await {
                 Ok(()) => return self.read(),
                 // Connections are worth more than changes.
                 Err(error) => {
                     self.watch = None;
-                    let name = self.name();
+                    let name = self.source.name();
                     warn!(%error, "{name} cannot be watched any more: changes take effect with a restart");
                 }
             }

@@ -3,6 +3,7 @@
 mod backends;
 mod changes;
 mod check;
+mod cluster;
 mod feed;
 mod objects;
 mod source;

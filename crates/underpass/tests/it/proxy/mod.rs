@@ -1,6 +1,7 @@
 //! `underpass proxy` as its users run it: a file, backends behind, clients in front, signals and the admin port.
 
 mod admin;
+mod cluster;
 mod ending;
 mod explain;
 mod fidelity;

@@ -1,0 +1,194 @@
+//! A ProxyServer of a cluster, carried by our own data plane or by an Envoy: the same object, the same changes, the same answers.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, Underpass, wait_until};
+
+use super::{Backend, hello};
+use crate::BINARY;
+use crate::server::embedded_apiserver;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Plane {
+    Native,
+    Envoy,
+}
+
+/// A cluster, and a proxy that obeys its ProxyServer cp/edge. Services stand for names outside: a cluster's endpoints cannot be on loopback.
+struct Edge {
+    plane: Plane,
+    server: Underpass,
+    proxy: Process,
+    folder: TempDir,
+    _home: TempDir,
+    envoy: Option<Process>,
+    port: u16,
+}
+
+impl Edge {
+    #[track_caller]
+    fn start(plane: Plane, backends: &[(&str, &Backend)]) -> Self {
+        let (server, folder, port) = (embedded_apiserver(), tempfile::tempdir().unwrap(), free_port());
+        let kubectl = server.kubectl();
+        kubectl.ok("create namespace cp");
+        kubectl.ok_with("apply -f -", &objects(port, backends));
+        let launch = Launch::command(BINARY, "proxy").args(["--proxy-name", "edge", "--namespace", "cp"]);
+        let launch = launch.args(["--proxy-log-level", "info", "--admin", "127.0.0.1:0", "--output", "json"]);
+        let launch = launch.arg("--kubeconfig").arg(server.kubeconfig());
+        let bootstrap = folder.path().join("bootstrap.json");
+        let launch = match plane {
+            Plane::Native => launch,
+            Plane::Envoy => launch.args(["--xds-port", "0", "--envoy-bootstrap"]).arg(&bootstrap),
+        };
+        let (mut proxy, home) = launch.spawn();
+        proxy.wait_for_stdout("the ready line", |text| text.lines().next().map(str::to_owned));
+        let mut edge = Self { plane, server, proxy, folder, _home: home, envoy: None, port };
+        edge.start_envoy();
+        edge
+    }
+
+    fn start_envoy(&mut self) {
+        if self.plane == Plane::Envoy {
+            let program = std::env::var_os("UNDERPASS_TEST_ENVOY").expect("scripts/test says where Envoy is");
+            let mut command = Command::new(program);
+            command.arg("-c").arg(self.folder.path().join("bootstrap.json"));
+            command.args(["--disable-hot-restart", "--concurrency", "2"]);
+            self.envoy = Some(Process::start(&mut command));
+        }
+    }
+
+    fn kubectl(&self) -> Kubectl {
+        self.server.kubectl()
+    }
+
+    /// Backends from now on.
+    fn change(&self, backends: &[(&str, &Backend)]) {
+        self.kubectl().ok_with("apply -f -", &objects(self.port, backends));
+    }
+
+    #[track_caller]
+    fn becomes(&self, name: &str, expected: Option<&str>) {
+        wait_until(&format!("{expected:?} for {name}"), PATIENCE, || {
+            (self.who(name).as_deref() == expected).then_some(())
+        });
+    }
+
+    /// Who answers for a name; None: nobody.
+    fn who(&self, name: &str) -> Option<String> {
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.write_all(&hello(name)).ok()?;
+        let mut answer = [0; 64];
+        let count = client.read(&mut answer).ok().filter(|count| *count > 0)?;
+        // A TLS alert is no answer.
+        (answer[0] != 21).then(|| String::from_utf8_lossy(&answer[..count]).into_owned())
+    }
+}
+
+/// Free now; not from the range that the kernel hands out, so that it stays so.
+fn free_port() -> u16 {
+    let mut free = (12_000..20_000).filter(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok());
+    let number = usize::try_from(std::process::id()).unwrap() % 512;
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    free.nth(number + NEXT.fetch_add(8, std::sync::atomic::Ordering::Relaxed)).unwrap()
+}
+
+fn objects(port: u16, backends: &[(&str, &Backend)]) -> String {
+    let entry = |(name, backend): &(&str, &Backend)| {
+        json!({
+            "name": name, "hostname": format!("{name}.example.com"), "port": port,
+            "targetService": name, "targetNamespace": "cp", "targetPort": backend.address.port(),
+        })
+    };
+    let proxy = json!({
+        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+        "metadata": { "name": "edge", "namespace": "cp" },
+        "spec": {
+            "networkConfig": { "serverIP": "192.0.2.4/24", "networkAttachmentName": "vlan" },
+            "backends": backends.iter().map(entry).collect::<Vec<_>>(),
+        },
+    });
+    let services = backends.iter().map(|(name, _)| service(name, "localhost"));
+    let documents: Vec<String> = std::iter::once(proxy).chain(services).map(|object| object.to_string()).collect();
+    documents.join("\n")
+}
+
+fn service(name: &str, outside: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "cp" },
+        "spec": { "type": "ExternalName", "externalName": outside },
+    })
+}
+
+#[track_caller]
+fn changes_of_a_cluster_are_obeyed(plane: Plane) {
+    let (api, web) = (Backend::start("api"), Backend::start("web"));
+    let mut edge = Edge::start(plane, &[("api", &api)]);
+    edge.becomes("api.example.com", Some("api"));
+    assert_eq!(edge.who("web.example.com"), None, "an unknown name is nobody's");
+
+    edge.change(&[("api", &api), ("web", &web)]);
+    edge.becomes("web.example.com", Some("web"));
+
+    edge.kubectl().ok_with("apply -f -", &service("web", "nowhere.invalid").to_string());
+    edge.becomes("web.example.com", None);
+    edge.proxy.wait_until_told(&["failed to discover endpoints: service cp/web leads to nowhere.invalid"]);
+    edge.kubectl().ok("delete service web -n cp");
+    edge.proxy.wait_until_told(&["failed to discover endpoints: service not found: cp/web"]);
+    assert_eq!(edge.who("api.example.com").as_deref(), Some("api"), "the others are served");
+
+    edge.change(&[("web", &web)]);
+    edge.becomes("web.example.com", Some("web"));
+    edge.becomes("api.example.com", None);
+}
+
+#[test]
+fn changes_are_obeyed_by_our_own_data_plane() {
+    changes_of_a_cluster_are_obeyed(Plane::Native);
+}
+
+#[test]
+fn changes_are_obeyed_by_an_envoy() {
+    changes_of_a_cluster_are_obeyed(Plane::Envoy);
+}
+
+#[test]
+fn an_envoy_serves_on_without_its_manager_and_its_successor_tells_it_nothing_new() {
+    let api = Backend::start("api");
+    let mut edge = Edge::start(Plane::Envoy, &[("api", &api)]);
+    edge.becomes("api.example.com", Some("api"));
+    let bootstrap: Value =
+        serde_json::from_slice(&std::fs::read(edge.folder.path().join("bootstrap.json")).unwrap()).unwrap();
+    let xds = &bootstrap["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0]["lb_endpoints"][0];
+    let xds = xds["endpoint"]["address"]["socket_address"]["port_value"].to_string();
+    edge.proxy.signal(underpass_testbed::Signal::KILL);
+    wait_until("the manager to be gone", PATIENCE, || (!edge.proxy.is_running()).then_some(()));
+    assert_eq!(edge.who("api.example.com").as_deref(), Some("api"));
+
+    let launch = Launch::command(BINARY, "proxy").args(["--proxy-name", "edge", "--namespace", "cp"]);
+    let launch = launch.args(["--xds-port", &xds, "--output", "json", "--log-level", "underpass_xds=debug"]);
+    let (mut manager, _home) = launch.arg("--kubeconfig").arg(edge.server.kubeconfig()).spawn();
+    manager.wait_until_told(&["connected"]);
+    let web = Backend::start("web");
+    edge.change(&[("api", &api), ("web", &web)]);
+    edge.becomes("web.example.com", Some("web"));
+    let told: Vec<String> = manager.stderr().lines().filter(|line| line.contains(" told")).map(str::to_owned).collect();
+    assert!(told.iter().all(|line| line.contains("changed=1")), "only what is new: {told:#?}");
+}
+
+#[test]
+fn an_envoy_that_starts_anew_is_told_everything() {
+    let api = Backend::start("api");
+    let mut edge = Edge::start(Plane::Envoy, &[("api", &api)]);
+    edge.becomes("api.example.com", Some("api"));
+    let envoy = edge.envoy.take().unwrap();
+    envoy.signal(underpass_testbed::Signal::KILL);
+    envoy.wait();
+    assert_eq!(edge.who("api.example.com"), None);
+    edge.start_envoy();
+    edge.becomes("api.example.com", Some("api"));
+}
