@@ -100,6 +100,8 @@ The operator runs in {{ .Release.Namespace }}:
   kubectl rollout status -n {{ .Release.Namespace }} deployment/underpass-operator
   kubectl get underpass -A
 
-`helm uninstall` keeps the definitions, and with them your objects. To remove these too:
-  underpass uninstall --namespace {{ .Release.Namespace }}
+`helm uninstall` keeps the definitions, and with them your objects. To remove these too, delete your objects before it:
+  kubectl delete underpass --all -A
+and let this remove what is left after it:
+  underpass uninstall
 ";

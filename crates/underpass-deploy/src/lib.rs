@@ -16,6 +16,8 @@ pub const NAMESPACE: &str = "underpass-system";
 pub const OPERATOR: &str = "underpass-operator";
 /// Every object that we install has this label, and nothing else has: not what the operator makes.
 pub const INSTALLED: (&str, &str) = ("underpass.dev/installed", "true");
+/// An annotation of a namespace that was not there before `underpass install` made it: only such a one may go again.
+pub const MADE_BY: (&str, &str) = ("underpass.dev/made-by", "install");
 /// Who put it there.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 

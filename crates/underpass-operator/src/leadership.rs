@@ -12,7 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::core::response::Status;
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -46,6 +46,14 @@ pub fn candidate(host: &str) -> String {
 pub async fn holder(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, Answer> {
     let lease = Api::<Lease>::namespaced(client.clone(), namespace).get_opt(name).await.map_err(Answer::from)?;
     Ok(lease.and_then(|lease| lease.spec).and_then(|spec| holder_at(spec, Timestamp::now())))
+}
+
+/// The same, in whichever namespace a lease of that name is held.
+pub async fn holder_anywhere(client: &Client, name: &str) -> Result<Option<String>, Answer> {
+    let named = ListParams::default().fields(&format!("metadata.name={name}"));
+    let leases = Api::<Lease>::all(client.clone()).list(&named).await.map_err(Answer::from)?;
+    let mut specs = leases.items.into_iter().filter_map(|lease| lease.spec);
+    Ok(specs.find_map(|spec| holder_at(spec, Timestamp::now())))
 }
 
 /// Does `work` while this process holds the lease, from the beginning each time it gets it. `work` ends by itself after `stop`, the

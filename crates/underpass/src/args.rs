@@ -329,11 +329,11 @@ pub(crate) struct ClusterFlags {
 pub(crate) struct Install {
     #[command(flatten)]
     pub(crate) cluster: ClusterFlags,
-    /// The namespace of the operator; made when it is not there
+    /// The namespace of the operator; made when it is not there, left as it is when somebody else made it
     #[arg(short, long, value_name = "NAME", default_value = underpass_deploy::NAMESPACE)]
     pub(crate) namespace: String,
     /// The image of the operator, as the cluster's nodes can pull it [default: underpass:VERSION]
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
     pub(crate) image: Option<String>,
     /// How many pods: one works, the others wait to take over
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=9))]
@@ -662,6 +662,15 @@ pub(crate) enum StatusFormat {
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "give an IP address and a port, as in 127.0.0.1:6443 or [::1]:0")
+}
+
+/// As `underpass_resources::name::Image` has it.
+fn image(text: &str) -> Result<String, &'static str> {
+    let begins = text.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "._:/@-".contains(letter);
+    let good = begins && text.chars().all(allowed) && text.len() <= underpass_resources::name::Image::MAX_LENGTH;
+    good.then(|| text.to_owned())
+        .ok_or("not a container image: write a reference such as registry.example.com/team/image:tag, without spaces")
 }
 
 fn server_name(text: &str) -> Result<ServerName, &'static str> {

@@ -15,6 +15,15 @@ pub(crate) fn report(progress: Progress) {
     }
 }
 
+/// The same, for somebody who has pressed Ctrl-C already.
+pub(crate) fn report_to_who_interrupted(progress: Progress) {
+    let waits = matches!(progress, Progress::Waiting(_));
+    report(progress);
+    if waits {
+        tell("(Ctrl-C again ends at once and leaves the rest)");
+    }
+}
+
 /// One line per object that is still there.
 pub(crate) fn lines(left: &[Left]) -> Vec<String> {
     left.iter().map(|Left { kind, key, held }| format!("{kind} {key}: {}", why(held))).collect()
@@ -29,7 +38,6 @@ fn waiting(left: &[Left]) -> Vec<String> {
     if all.len() > MOST_NAMED {
         text.push(format!("waiting for {} more", all.len() - MOST_NAMED));
     }
-    text.push("(Ctrl-C again ends at once and leaves the rest)".to_owned());
     text
 }
 
@@ -73,8 +81,7 @@ mod tests {
             waiting(&all),
             [
                 "waiting for Infra default/i: held by the finalizer a.b/c of kubectl, who has to remove it",
-                "waiting for ProxyServer default/p: not yet asked to go, because it goes after Infra",
-                "(Ctrl-C again ends at once and leaves the rest)"
+                "waiting for ProxyServer default/p: not yet asked to go, because it goes after Infra"
             ]
         );
     }
@@ -83,7 +90,7 @@ mod tests {
     fn hundreds_are_a_few_and_a_number() {
         let all: Vec<Left> = (0..300).map(|number| left("Infra", &number.to_string(), foreign())).collect();
         let text = waiting(&all);
-        assert_eq!(text.len(), MOST_NAMED + 2);
+        assert_eq!(text.len(), MOST_NAMED + 1);
         assert_eq!(text[MOST_NAMED], "waiting for 295 more");
     }
 

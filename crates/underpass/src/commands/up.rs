@@ -148,7 +148,7 @@ impl Running {
 
     /// Our objects first, while the controllers can still take away what stands behind them; then controllers and server.
     async fn shut_down(self) -> anyhow::Result<Ended> {
-        let left = teardown(&self.server.client(), TEARDOWN_PATIENCE, way_out::report).await;
+        let left = teardown(&self.server.client(), TEARDOWN_PATIENCE, way_out::report_to_who_interrupted).await;
         self.stop().await?;
         match left?.as_slice() {
             [] => Ok(Ended::Well),

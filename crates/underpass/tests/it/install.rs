@@ -38,6 +38,30 @@ fn what_is_said_is_in_what_is_printed() {
     assert_eq!(of("ClusterRoleBinding")["subjects"][0]["namespace"], "crossings");
 }
 
+/// On the command line already: nodes would find out much later.
+#[test]
+fn an_image_is_a_name_that_nodes_understand() {
+    for image in ["a b", "", "/x", "Upper/case:1", &"a".repeat(513)] {
+        let refused = underpass(&["install", "--dry-run", "--image", image]);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert_contains(&refused.stderr, &["--image", "not a container image: write a reference such as"]);
+    }
+    underpass(&["install", "--dry-run", "--image", "registry.example.com:5000/Team_1/image:tag@sha256:0a"]).ok();
+}
+
+/// Asked for help behind the rest of its words: a flag that does not exist is refused before that.
+#[test]
+fn what_helm_says_at_the_end_can_be_typed() {
+    let notes = std::fs::read_to_string(root().join("deploy/helm/underpass/templates/NOTES.txt")).unwrap();
+    let typed: Vec<&str> = notes.lines().filter_map(|line| line.trim().strip_prefix("underpass ")).collect();
+    assert!(!typed.is_empty(), "{notes}");
+    for words in typed {
+        let words: Vec<&str> = words.split(' ').chain(["--help"]).collect();
+        underpass(&words).ok();
+    }
+    assert_eq!(underpass(&["uninstall", "--namespace", "x", "--help"]).code, Some(2), "such a flag would be found");
+}
+
 /// Its controllers would fight those that it has.
 #[test]
 fn an_embedded_server_is_no_cluster() {

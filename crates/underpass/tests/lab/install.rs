@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use underpass_testbed::{Ended, Kubectl, Lab, Process, follow_guide};
+use underpass_testbed::{Ended, Kubectl, Lab, Process, Signal, follow_guide};
 
 use crate::{BINARY, alone_with_definitions, root};
 
@@ -26,10 +26,21 @@ impl Site {
         Self { kubectl: lab.kubectl(), lab }
     }
 
-    fn underpass(&self, words: &str) -> Ended {
+    fn start(&self, words: &str) -> Process {
         let mut command = Command::new(BINARY);
         command.args(words.split(' ')).arg("--kubeconfig").arg(self.lab.kubeconfig());
-        Process::start(&mut command).wait_within(Duration::from_secs(240))
+        Process::start(&mut command)
+    }
+
+    fn underpass(&self, words: &str) -> Ended {
+        self.start(words).wait_within(Duration::from_secs(240))
+    }
+
+    /// Without the one that every namespace has.
+    fn labels_of_namespace(&self, name: &str) -> Vec<String> {
+        let namespace = self.kubectl.json(&format!("get ns {name}"));
+        let labels = namespace["metadata"]["labels"].as_object().unwrap().keys();
+        labels.filter(|label| *label != "kubernetes.io/metadata.name").cloned().collect()
     }
 
     fn install(&self, words: &str) -> Ended {
@@ -60,12 +71,14 @@ fn onto_a_cluster_and_off_it_again() {
     let _alone = alone_with_definitions();
     let site = Site::new();
     a_missing_image_is_told(&site);
+    an_image_that_no_node_understands_is_not_waited_for(&site);
     a_first_installation_works(&site);
     what_is_there_stays_as_it_is(&site);
     a_newer_version_keeps_objects_and_clears_up(&site);
     nobody_is_overruled_unasked(&site);
     only_who_may_do_all_does_anything(&site);
     leaving_is_asked_for_and_leaves_nothing(&site);
+    in_a_namespace_of_somebody_else(&site);
     with_helm(&site);
     on_openshift(&site);
     as_the_guide_says(&site);
@@ -75,6 +88,15 @@ fn a_missing_image_is_told(site: &Site) {
     let failed = site.underpass("install --image lab.local/nowhere:1 --timeout 10").failed();
     assert!(failed.contains("after 10 seconds the operator does not work"), "{failed}");
     assert!(failed.contains("lab.local/nowhere:1") && failed.contains("pod underpass-operator-"), "{failed}");
+}
+
+fn an_image_that_no_node_understands_is_not_waited_for(site: &Site) {
+    let failed = site.underpass("install --image lab.local/a:b:c --timeout 200").failed();
+    assert!(failed.contains("the operator cannot work:") && !failed.contains("after 200 seconds"), "{failed}");
+    assert!(
+        failed.contains("waiting   for pod underpass-operator-") && failed.contains("InvalidImageName"),
+        "{failed}"
+    );
 }
 
 fn a_first_installation_works(site: &Site) {
@@ -109,7 +131,7 @@ fn a_newer_version_keeps_objects_and_clears_up(site: &Site) {
     site.kubectl.ok(&format!("label role old -n {NAMESPACE} {LABEL}"));
     let definition = site.uid("crd proxyservers.hostedcluster.densityops.com");
     let told = site.install("--replicas 1").told();
-    assert!(told.contains("deleting  Role old, which this version does not have"), "{told}");
+    assert!(told.contains("deleting  Role underpass-system/old, which this version does not have"), "{told}");
     assert_eq!(site.kubectl.ok("get proxyservers -A -o jsonpath={.items[0].metadata.uid}"), proxy);
     assert_eq!(site.uid("crd proxyservers.hostedcluster.densityops.com"), definition);
     assert!(!site.installed().contains("role.rbac.authorization.k8s.io/old"));
@@ -138,7 +160,10 @@ fn only_who_may_do_all_does_anything(site: &Site) {
     let mut command = Command::new(BINARY);
     command.args(["install", "--image", IMAGE, "--replicas", "1", "--kubeconfig"]).arg(little.path());
     let refused = Process::start(&mut command).wait().failed();
-    assert!(refused.contains("nothing was changed") && refused.contains("forbidden"), "{refused}");
+    assert!(refused.contains("nothing was changed: this user may not install: forbidden are"), "{refused}");
+    assert!(refused.contains("\n  create, patch namespaces\n"), "{refused}");
+    assert!(refused.contains("\n  get, create, patch roles in underpass-system\n"), "{refused}");
+    assert!(!refused.contains("deployments"), "{refused}");
     let versions = |list: &Value| -> Vec<Value> {
         let items = list["items"].as_array().unwrap().iter();
         items
@@ -159,8 +184,13 @@ fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     site.install("").ok();
     site.kubectl.ok(&format!("create deployment idle -n {NAMESPACE} --image lab.local/nowhere:1 --replicas 0"));
     let told = site.underpass("uninstall --yes").told();
-    let kept = format!("keeping   Namespace {NAMESPACE}, in which there is more than ours: Deployment idle");
-    assert!(told.contains(&kept) && told.contains("nothing of underpass is left"), "{told}");
+    let kept = format!("Namespace {NAMESPACE}, in which there is more than ours: Deployment idle\n");
+    assert!(told.contains(&format!("This stays:\n  {kept}")) && told.contains(&format!("keeping   {kept}")), "{told}");
+    assert!(!told.contains(&format!("\n  Namespace {NAMESPACE}\n")), "{told}");
+    let last = told.lines().last().unwrap();
+    assert!(last.starts_with("nothing of underpass is left on"), "{told}");
+    assert!(last.ends_with(&format!("; the namespace {NAMESPACE} stays")), "{told}");
+    assert_eq!(site.labels_of_namespace(NAMESPACE), Vec::<String>::new());
     site.kubectl.ok(&format!("delete ns {NAMESPACE}"));
     nothing_is_left(site);
     let again = site.underpass("uninstall --yes").told();
@@ -168,8 +198,50 @@ fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     site.kubectl.ok("delete ns hosted-clusters");
 }
 
+/// It stays as it was from the beginning to the end.
+fn in_a_namespace_of_somebody_else(site: &Site) {
+    site.kubectl.ok("create ns shared");
+    let told = site.install("-n shared").told();
+    assert!(told.contains("leaving   Namespace shared as it is") && told.contains(" Role shared/underpass-"), "{told}");
+    assert_eq!(site.labels_of_namespace("shared"), Vec::<String>::new());
+    let moved = site.install("").failed();
+    let advice = "the operator is installed in shared already: say -n shared to upgrade it, or uninstall it first";
+    assert!(moved.contains(&format!("nothing was changed: {advice}")), "{moved}");
+    assert_eq!(site.kubectl.ok(&format!("get ns {NAMESPACE} --ignore-not-found -o name")), "");
+    site.kubectl.ok(&format!("apply -f {}", root().join(PROXY).display()));
+    assert_eq!(site.underpass("status").told(), "", "the operator is found wherever it is");
+    who_interrupts_is_told_how_to_go_on(site);
+    let told = site.underpass("uninstall --yes").told();
+    assert!(told.contains("keeping   Namespace shared, which `underpass install` did not make"), "{told}");
+    assert!(!told.contains("\n  Namespace shared\n") && told.ends_with("; the namespace shared stays\n"), "{told}");
+    assert_eq!(site.kubectl.ok("get lease -n shared -o name"), "");
+    assert_eq!(site.kubectl.ok("get ns shared -o jsonpath={.status.phase}"), "Active");
+    nothing_is_left(site);
+    site.kubectl.ok("delete ns shared hosted-clusters");
+}
+
+fn who_interrupts_is_told_how_to_go_on(site: &Site) {
+    let proxy =
+        site.kubectl.ok("get proxyservers -A -o jsonpath={.items[0].metadata.namespace}/{.items[0].metadata.name}");
+    let (namespace, name) = proxy.split_once('/').unwrap();
+    let finalizers = |value: &str| {
+        let patch = format!(r#"{{"metadata":{{"finalizers":{value}}}}}"#);
+        site.kubectl.ok(&format!("patch proxyserver {name} -n {namespace} --type=merge -p '{patch}'"));
+    };
+    finalizers(r#"["example.com/hold"]"#);
+    let mut process = site.start("uninstall --yes");
+    process.wait_until_told(&["waiting for ProxyServer"]);
+    process.signal(Signal::INT);
+    let ended = process.wait();
+    assert!(ended.code == Some(130) && !ended.stderr.contains("Ctrl-C"), "{ended}");
+    assert!(ended.stderr.ends_with("run `underpass uninstall` again to remove it\n"), "{ended}");
+    finalizers("null");
+}
+
 fn nothing_is_left(site: &Site) {
     assert_eq!(site.installed(), "");
+    let leases = "get leases -A --field-selector metadata.name=underpass-operator -o name";
+    assert_eq!(site.kubectl.ok(leases), "");
     assert_eq!(site.kubectl.ok(&format!("get ns {NAMESPACE} --ignore-not-found -o name")), "");
     let definitions = site.kubectl.ok("get crd -o name");
     assert!(!definitions.contains("underpass.dev") && !definitions.contains("densityops.com"), "{definitions}");
@@ -190,7 +262,9 @@ fn with_helm(site: &Site) {
     );
     site.helm("uninstall underpass -n helm-made --wait").ok();
     assert!(site.installed().lines().all(|line| line.starts_with("customresourcedefinition")), "{}", site.installed());
-    site.underpass("uninstall --yes").ok();
+    let told = site.underpass("uninstall --yes").told();
+    assert!(told.contains("deleting  Lease helm-made/underpass-operator"), "{told}");
+    assert!(told.contains("keeping   Namespace helm-made, which `underpass install` did not make"), "{told}");
     site.kubectl.ok("delete ns helm-made");
     nothing_is_left(site);
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use anyhow::{Context, bail};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use underpass_deploy::{INSTALLED, Platform, Settings, objects};
+use underpass_deploy::{INSTALLED, OPERATOR, Platform, Settings, objects};
 use underpass_operator::{Answer, explain, is_not_served};
 
 use crate::args::ClusterFlags;
@@ -156,8 +157,11 @@ impl Cluster {
         gone.map(|_| ()).with_context(|| format!("cannot watch {} go", title(object)))
     }
 
-    /// It stays, and is no longer ours.
+    /// It stays without what we wrote there. The mark goes also when it came with `kubectl apply`: it is ours whoever wrote it.
     pub(crate) async fn disown(&self, object: &Value) -> anyhow::Result<()> {
+        let bare =
+            json!({ "apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": { "name": name(object) } });
+        self.patch(&bare, &params(Conflicts::Force)).await?;
         let (label, _) = INSTALLED;
         let patch = json!({ "metadata": { "labels": { label: null } } });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -165,9 +169,17 @@ impl Cluster {
         patched.map(|_| ()).map_err(Answer::from).with_context(|| format!("cannot change {}", title(object)))
     }
 
+    /// Leases that operators have made, in any namespace: no label tells them, but their name and who held them last.
+    pub(crate) async fn leases(&self) -> anyhow::Result<Vec<Value>> {
+        let named = ListParams::default().fields(&format!("metadata.name={OPERATOR}"));
+        let found = Api::<Lease>::all(self.client.clone()).list(&named).await.map_err(Answer::from);
+        let found = found.context("cannot look for the operator's lease")?;
+        Ok(found.items.iter().filter(|lease| is_an_operators(lease)).map(lease).collect())
+    }
+
     fn api(&self, object: &Value) -> Api<DynamicObject> {
         let resource = resource(object);
-        match object["metadata"]["namespace"].as_str() {
+        match namespace(object) {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             None => Api::all_with(self.client.clone(), &resource),
         }
@@ -176,7 +188,26 @@ impl Cluster {
 
 /// How people call it.
 pub(crate) fn title(object: &Value) -> String {
-    format!("{} {}", object["kind"].as_str().unwrap_or_default(), name(object))
+    let kind = object["kind"].as_str().unwrap_or_default();
+    match namespace(object) {
+        Some(namespace) => format!("{kind} {namespace}/{}", name(object)),
+        None => format!("{kind} {}", name(object)),
+    }
+}
+
+pub(crate) fn namespace(object: &Value) -> Option<&str> {
+    object["metadata"]["namespace"].as_str()
+}
+
+/// Given back, or held by a pod of the Deployment.
+fn is_an_operators(lease: &Lease) -> bool {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    holder.is_empty() || holder.starts_with(&format!("{OPERATOR}-"))
+}
+
+fn lease(lease: &Lease) -> Value {
+    let metadata = json!({ "name": lease.name_any(), "namespace": lease.namespace() });
+    json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata })
 }
 
 /// Whether an object of the same kind and name is in the list.
@@ -190,7 +221,7 @@ fn params(conflicts: Conflicts) -> PatchParams {
     if conflicts == Conflicts::Force { params.force() } else { params }
 }
 
-fn name(object: &Value) -> String {
+pub(crate) fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -201,7 +232,7 @@ fn resources() -> Vec<ApiResource> {
     all.iter().filter(|object| seen.insert(object["kind"].to_string())).map(resource).collect()
 }
 
-fn resource(object: &Value) -> ApiResource {
+pub(crate) fn resource(object: &Value) -> ApiResource {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap_or_default());

@@ -1,12 +1,14 @@
 //! `underpass install` and `underpass uninstall`: the operator on a cluster, from nothing to proven, and back.
 
 mod cluster;
+mod home;
+mod missing_rights;
 mod remove;
 mod rollout;
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 use underpass_deploy::{OPERATOR, Platform, Settings, objects};
 
@@ -16,21 +18,19 @@ use crate::output::{self, tell};
 
 use cluster::{Cluster, Conflicts};
 
+const UNCHANGED: &str = "nothing was changed";
+
 pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
     if args.dry_run {
         print(&objects(&settings(&args)), args.output)?;
         return Ok(Ended::Well);
     }
     let cluster = Cluster::connect(args.cluster.clone()).await?;
-    let settings = settings_on(&cluster, &args).await?;
-    let on_openshift = if settings.platform == Platform::OpenShift { " (OpenShift)" } else { "" };
-    tell(&format!(
-        "installing {} as {OPERATOR} in the namespace {} of {}{on_openshift}",
-        settings.image, settings.namespace, cluster.url
-    ));
-    let all = objects(&settings);
     let conflicts = if args.force_conflicts { Conflicts::Force } else { Conflicts::Refuse };
-    cluster.rehearse(&all, conflicts).await.context("nothing was changed")?;
+    let (settings, all) = match prepare(&cluster, &args, conflicts).await {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(missing_rights::name(&cluster, &settings(&args), error).await.context(UNCHANGED)),
+    };
     for object in &all {
         let done = cluster.apply(object, conflicts).await?;
         tell(&format!("{done} {}", cluster::title(object)));
@@ -44,6 +44,30 @@ pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
     prove(&cluster, &settings.namespace, Duration::from_secs(args.timeout)).await
 }
 
+/// All that can be known and refused before anything is written: what will be applied.
+async fn prepare(cluster: &Cluster, args: &Install, conflicts: Conflicts) -> anyhow::Result<(Settings, Vec<Value>)> {
+    let settings = settings_on(cluster, args).await?;
+    refuse_elsewhere(&cluster.installed().await?, &settings.namespace)?;
+    let on_openshift = if settings.platform == Platform::OpenShift { " (OpenShift)" } else { "" };
+    tell(&format!(
+        "installing {} as {OPERATOR} in the namespace {} of {}{on_openshift}",
+        settings.image, settings.namespace, cluster.url
+    ));
+    let mut all = objects(&settings);
+    home::settle(cluster, &mut all).await?;
+    cluster.rehearse(&all, conflicts).await?;
+    Ok((settings, all))
+}
+
+/// Two operators would be of two minds about the same objects, and there is one set of definitions.
+fn refuse_elsewhere(installed: &[Value], here: &str) -> anyhow::Result<()> {
+    let deployments = installed.iter().filter(|object| object["kind"] == "Deployment");
+    let Some(elsewhere) = deployments.filter_map(cluster::namespace).find(|namespace| *namespace != here) else {
+        return Ok(());
+    };
+    bail!("the operator is installed in {elsewhere} already: say -n {elsewhere} to upgrade it, or uninstall it first")
+}
+
 pub(crate) async fn uninstall(args: Uninstall) -> anyhow::Result<Ended> {
     let cluster = Cluster::connect(args.cluster.clone()).await?;
     remove::run(&cluster, &args).await
@@ -54,11 +78,7 @@ async fn prove(cluster: &Cluster, namespace: &str, patience: Duration) -> anyhow
     let waited = tokio::time::timeout(patience, rollout::works(&cluster.client, namespace)).await;
     let Ok(leader) = waited else {
         let why = rollout::troubles(&cluster.client, namespace).await?;
-        bail!(
-            "after {} seconds the operator does not work:\n  {}\nRepair that and run `underpass install` again; everything is applied.",
-            patience.as_secs(),
-            why.join("\n  ")
-        );
+        bail!("after {} seconds the operator does not work:\n{}", patience.as_secs(), rollout::to_repair(&why));
     };
     tell(&format!("the operator works on {}: {} leads", cluster.url, leader?));
     Ok(Ended::Well)

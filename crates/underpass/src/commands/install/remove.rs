@@ -6,21 +6,20 @@ use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use kube::api::{DynamicObject, ListParams};
-use kube::core::PartialObjectMeta;
-use kube::discovery::{Discovery, Scope, verbs};
-use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
-use underpass_deploy::{INSTALLED, MANAGED_BY, OPERATOR};
+use kube::api::ListParams;
+use serde_json::Value;
+use underpass_deploy::MANAGED_BY;
 use underpass_operator::{Answer, is_not_served, kinds, teardown};
 use underpass_resources::KINDS;
 
 use crate::args::Uninstall;
 use crate::exit::Ended;
 use crate::output::tell;
+use crate::signals::Signals;
 use crate::way_out;
 
 use super::cluster::{Cluster, title};
+use super::home::{self, Fates};
 
 /// Things that hold other things: never taken away because a newer version does not name them.
 pub(crate) fn is_prunable(object: &Value) -> bool {
@@ -28,7 +27,7 @@ pub(crate) fn is_prunable(object: &Value) -> bool {
 }
 
 pub(crate) async fn run(cluster: &Cluster, args: &Uninstall) -> anyhow::Result<Ended> {
-    let installed = cluster.installed().await?;
+    let installed = found(cluster).await?;
     if installed.is_empty() {
         tell(&format!("nothing of underpass is installed on {}", cluster.url));
         return Ok(Ended::Well);
@@ -37,18 +36,36 @@ pub(crate) async fn run(cluster: &Cluster, args: &Uninstall) -> anyhow::Result<E
     let going: Vec<Value> =
         installed.into_iter().filter(|object| !(args.keep_objects && is_definition(object))).collect();
     let objects = if args.keep_objects { BTreeMap::new() } else { count_objects(cluster).await? };
-    tell(&summary(cluster, &going, &objects));
+    let fates = home::fates(cluster, &going, !args.keep_objects).await?;
+    tell(&summary(cluster, &going, &objects, &fates));
     if !args.yes && !confirmed()? {
         tell("nothing was changed");
         return Ok(Ended::Badly);
     }
+    let mut signals = Signals::listen()?;
+    tokio::select! {
+        ended = carry_out(cluster, args, &going) => ended,
+        () = signals.next() => {
+            tell("interrupted: the rest is still there; run `underpass uninstall` again to remove it");
+            Ok(Ended::Forced)
+        }
+    }
+}
+
+/// Everything that carries our mark, and the leases, in an order whose reverse is that of deleting.
+async fn found(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
+    Ok([cluster.leases().await?, cluster.installed().await?].concat())
+}
+
+async fn carry_out(cluster: &Cluster, args: &Uninstall, going: &[Value]) -> anyhow::Result<Ended> {
     let patience = Duration::from_secs(args.timeout);
     if !args.keep_objects {
         remove_objects(cluster, patience).await?;
     }
-    let removal = remove(cluster, &going);
-    tokio::time::timeout(patience, removal).await.context("it takes too long: run `underpass uninstall` again")??;
-    prove(cluster, args.keep_objects).await
+    let removal = remove(cluster, going, !args.keep_objects);
+    let kept = tokio::time::timeout(patience, removal).await;
+    let kept = kept.context("it takes too long: run `underpass uninstall` again")??;
+    prove(cluster, args.keep_objects, &kept).await
 }
 
 /// Helm would bring back, or miss, what somebody else removes.
@@ -78,11 +95,20 @@ async fn count_objects(cluster: &Cluster) -> anyhow::Result<BTreeMap<&'static st
     Ok(counts)
 }
 
-fn summary(cluster: &Cluster, going: &[Value], objects: &BTreeMap<&'static str, usize>) -> String {
+fn summary(cluster: &Cluster, going: &[Value], objects: &BTreeMap<&'static str, usize>, fates: &Fates) -> String {
     let mut lines = vec![format!("This removes from {}:", cluster.url)];
-    lines.extend(objects.iter().map(|(kind, count)| format!("  {count} {kind}, and what was built for it")));
-    lines.extend(going.iter().map(|object| format!("  {}", title(object))));
+    lines.extend(objects.iter().map(|(kind, count)| format!("  {}", with_what_was_built(kind, *count))));
+    let others = going.iter().filter(|object| object["kind"] != "Namespace");
+    lines.extend(fates.go.iter().chain(others).map(|object| format!("  {}", title(object))));
+    if !fates.stay.is_empty() {
+        lines.push("This stays:".to_owned());
+        lines.extend(fates.stay.iter().map(|namespace| format!("  {namespace}")));
+    }
     lines.join("\n")
+}
+
+fn with_what_was_built(kind: &str, count: usize) -> String {
+    format!("{count} {kind}, and what was built for {}", if count == 1 { "it" } else { "them" })
 }
 
 fn confirmed() -> anyhow::Result<bool> {
@@ -107,22 +133,31 @@ async fn remove_objects(cluster: &Cluster, patience: Duration) -> anyhow::Result
     )
 }
 
-async fn remove(cluster: &Cluster, going: &[Value]) -> anyhow::Result<()> {
-    for object in going.iter().rev().filter(|object| object["kind"] != "Namespace") {
+/// Says which namespaces stay.
+async fn remove(cluster: &Cluster, going: &[Value], with_objects: bool) -> anyhow::Result<Vec<String>> {
+    for object in going.iter().rev().filter(|object| !["Namespace", "Lease"].contains(&kind(object))) {
         delete(cluster, object).await?;
     }
-    for namespace in going.iter().filter(|object| object["kind"] == "Namespace") {
-        let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-        delete(cluster, &lease(name)).await?;
-        let others = strangers(cluster, name).await?;
-        if others.is_empty() {
-            delete(cluster, namespace).await?;
-        } else {
-            tell(&format!("keeping   Namespace {name}, in which there is more than ours: {}", others.join(", ")));
-            cluster.disown(namespace).await?;
+    // Pods that were starting may have made one meanwhile; their rights ended before they could take it away.
+    for lease in cluster.leases().await? {
+        delete(cluster, &lease).await?;
+    }
+    // And somebody may have begun to use a namespace.
+    let Fates { go, stay } = home::fates(cluster, going, with_objects).await?;
+    for namespace in &go {
+        delete(cluster, namespace).await?;
+    }
+    for namespace in &stay {
+        tell(&format!("keeping   {namespace}"));
+        if let Some(marked) = &namespace.marked {
+            cluster.disown(marked).await?;
         }
     }
-    Ok(())
+    Ok(stay.into_iter().map(|namespace| namespace.name).collect())
+}
+
+fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap_or_default()
 }
 
 async fn delete(cluster: &Cluster, object: &Value) -> anyhow::Result<()> {
@@ -130,71 +165,32 @@ async fn delete(cluster: &Cluster, object: &Value) -> anyhow::Result<()> {
     cluster.delete(object).await
 }
 
-/// The operator made it, and its rights ended before it could take it away.
-fn lease(namespace: &str) -> Value {
-    let metadata = json!({ "name": OPERATOR, "namespace": namespace });
-    json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata })
-}
-
-/// What would go with the namespace though we did not bring it, whatever its kind.
-async fn strangers(cluster: &Cluster, namespace: &str) -> anyhow::Result<Vec<String>> {
-    let discovery = Discovery::new(cluster.client.clone()).run().await.map_err(Answer::from);
-    let discovery = discovery.context("cannot ask which kinds the cluster has")?;
-    let kinds = discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
-    let mut all = Vec::new();
-    for (resource, able) in kinds {
-        if able.scope != Scope::Namespaced || !able.supports_operation(verbs::LIST) {
-            continue;
-        }
-        let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &resource);
-        let list = api.list_metadata(&ListParams::default()).await.map_err(Answer::from);
-        let list = list.with_context(|| format!("cannot look for {} in {namespace}", resource.plural))?;
-        let others = list.items.iter().filter(|object| !is_the_clusters(&resource.kind, object) && !is_ours(object));
-        all.extend(others.map(|object| format!("{} {}", resource.kind, object.name_any())));
-    }
-    Ok(all)
-}
-
-fn is_ours(object: &PartialObjectMeta<DynamicObject>) -> bool {
-    let (label, value) = INSTALLED;
-    object.labels().get(label).is_some_and(|found| found == value)
-}
-
-/// What a cluster makes by itself in every namespace, or of other objects there. The accounts `builder` and `deployer` are OpenShift's.
-fn is_the_clusters(kind: &str, object: &PartialObjectMeta<DynamicObject>) -> bool {
-    let of_an_account = |name: &str| {
-        let parts = name.split_once("-token-").or_else(|| name.split_once("-dockercfg-"));
-        parts.is_some_and(|(account, _)| ["builder", "default", "deployer"].contains(&account))
-    };
-    match (kind, object.name_any().as_str()) {
-        ("Event" | "PodMetrics", _) => true,
-        ("ServiceAccount", name) => ["builder", "default", "deployer"].contains(&name),
-        ("ConfigMap", name) => ["kube-root-ca.crt", "openshift-service-ca.crt"].contains(&name),
-        ("Secret", name) => of_an_account(name),
-        ("RoleBinding", name) => name.starts_with("system:"),
-        _ => !object.owner_references().is_empty(),
-    }
-}
-
 fn is_definition(object: &Value) -> bool {
     object["kind"] == "CustomResourceDefinition"
 }
 
-async fn prove(cluster: &Cluster, keep_objects: bool) -> anyhow::Result<Ended> {
-    let left: Vec<String> = cluster
-        .installed()
-        .await?
-        .iter()
-        .filter(|object| !(keep_objects && is_definition(object)))
-        .map(title)
-        .collect();
+async fn prove(cluster: &Cluster, keep_objects: bool, kept: &[String]) -> anyhow::Result<Ended> {
+    let left = found(cluster).await?;
+    let left: Vec<String> = left.iter().filter(|object| !(keep_objects && is_definition(object))).map(title).collect();
     if !left.is_empty() {
         bail!("these are still there: {}; run `underpass uninstall` again", left.join(", "));
     }
+    let stays = if kept.is_empty() { String::new() } else { format!("; the namespace {} stays", kept.join(", ")) };
     tell(&if keep_objects {
-        format!("the operator is gone from {}; your objects and their definitions are kept", cluster.url)
+        format!("the operator is gone from {}; your objects and their definitions are kept{stays}", cluster.url)
     } else {
-        format!("nothing of underpass is left on {}", cluster.url)
+        format!("nothing of underpass is left on {}{stays}", cluster.url)
     });
     Ok(Ended::Well)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_it_and_two_are_them() {
+        assert_eq!(with_what_was_built("Infra", 1), "1 Infra, and what was built for it");
+        assert_eq!(with_what_was_built("Infra", 2), "2 Infra, and what was built for them");
+    }
 }

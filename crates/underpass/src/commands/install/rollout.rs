@@ -1,10 +1,11 @@
 //! Whether the operator works, and if not, why: its Deployment, its pods, its lease.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{Interval, interval};
@@ -14,6 +15,10 @@ use underpass_operator::{Answer, leadership};
 use crate::output::tell;
 
 const LOOK: Duration = Duration::from_millis(500);
+/// Why containers wait that only begin.
+const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+/// No time heals a name that is none; anything else may come right, a registry even.
+const HOPELESS: &str = "InvalidImageName";
 
 /// Until every pod is new and ready and one of them leads; says which.
 pub(crate) async fn works(client: &Client, namespace: &str) -> anyhow::Result<String> {
@@ -34,7 +39,7 @@ pub(crate) async fn works(client: &Client, namespace: &str) -> anyhow::Result<St
 
 async fn rolled_out(client: &Client, namespace: &str, look: &mut Interval) -> anyhow::Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let mut told = String::new();
+    let (mut told, mut known) = (String::new(), BTreeSet::new());
     loop {
         let deployment = deployments.get(OPERATOR).await.map_err(Answer::from).context("cannot read the Deployment")?;
         let Some(lacking) = lacking(&deployment) else { return Ok(()) };
@@ -42,8 +47,40 @@ async fn rolled_out(client: &Client, namespace: &str, look: &mut Interval) -> an
             tell(&format!("waiting   {lacking}"));
             told = lacking;
         }
+        let image = deployment.spec.as_ref().and_then(|spec| image_of(spec.template.spec.as_ref()));
+        // Those of the version before may hang on what was wrong with it.
+        let pods = pods(client, namespace).await?.into_iter().filter(|pod| image_of(pod.spec.as_ref()) == image);
+        tell_why(pods, &mut known);
+        if known.iter().any(|(_, reason)| reason == HOPELESS) {
+            let why = troubles(client, namespace).await?;
+            bail!("the operator cannot work:\n{}", to_repair(&why));
+        }
         look.tick().await;
     }
+}
+
+/// Each reason once per pod: the words beside it change with every attempt.
+fn tell_why(pods: impl Iterator<Item = Pod>, known: &mut BTreeSet<(String, String)>) {
+    for pod in pods.filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        let Some(reason) = waiting_reason(&pod).filter(|reason| !USUAL.contains(&reason.as_str())) else { continue };
+        if known.insert((pod.name_any(), reason)) {
+            tell(&format!("waiting   for pod {}: {}", pod.name_any(), why_not_ready(&pod)));
+        }
+    }
+}
+
+fn image_of(pod: Option<&PodSpec>) -> Option<&str> {
+    pod?.containers.first()?.image.as_deref()
+}
+
+fn waiting_reason(pod: &Pod) -> Option<String> {
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    container.state.as_ref()?.waiting.as_ref()?.reason.clone()
+}
+
+/// What stands in the way, and what to do then.
+pub(crate) fn to_repair(why: &[String]) -> String {
+    format!("  {}\nRepair that and run `underpass install` again; everything is applied.", why.join("\n  "))
 }
 
 /// What a rollout still waits for.

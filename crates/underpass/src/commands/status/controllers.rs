@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use kube::Client;
+use underpass_deploy::OPERATOR;
 use underpass_operator::leadership;
 
 use crate::commands::controllers::{LEASE, LEASE_NAMESPACE};
@@ -17,10 +18,15 @@ pub(super) enum Controllers {
 
 impl Controllers {
     pub(super) async fn look(client: &Client) -> Self {
-        match leadership::holder(client, LEASE_NAMESPACE, LEASE).await {
-            Ok(Some(_)) => Self::Run,
-            Ok(None) => Self::Missing,
-            Err(_) => Self::Unknown,
+        let here = leadership::holder(client, LEASE_NAMESPACE, LEASE).await;
+        if matches!(here, Ok(Some(_))) {
+            return Self::Run;
+        }
+        // An operator may be installed in any namespace.
+        match (here, leadership::holder_anywhere(client, OPERATOR).await) {
+            (_, Ok(Some(_))) => Self::Run,
+            (Ok(_), Ok(None)) => Self::Missing,
+            _ => Self::Unknown,
         }
     }
 

@@ -72,6 +72,30 @@ fn without_controllers_it_says_so_and_how_to_start_them() {
 }
 
 #[test]
+fn an_operator_is_found_in_whichever_namespace_it_is_installed() {
+    let server = crate::server::embedded_apiserver();
+    server.kubectl().ok_with("apply -f -", &network("web"));
+    server.kubectl().ok("create ns elsewhere");
+    let lease = |holder: &str| {
+        let lease = serde_json::json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": { "name": "underpass-operator", "namespace": "elsewhere" },
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": 600,
+                "renewTime": format!("{:.6}", k8s_openapi::jiff::Timestamp::now()),
+            },
+        });
+        server.kubectl().ok_with("apply -f -", &lease.to_string());
+    };
+    lease("underpass-operator-1");
+    assert_eq!(status(&server).run().stderr, "");
+    lease("");
+    assert_contains(&status(&server).run().stderr, &["no controllers run on this API server"]);
+}
+
+#[test]
 fn documents_can_be_read_by_programs() {
     let server = server_with_a_network();
     let list: Value = serde_json::from_str(&status(&server).arg("-o").arg("json").run().ok()).unwrap();

@@ -1,0 +1,74 @@
+//! What to ask an administrator for, when the cluster forbids an installation.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::Api;
+use kube::api::{ApiResource, PostParams};
+use underpass_deploy::{Settings, objects};
+use underpass_operator::Answer;
+
+use super::cluster::{Cluster, namespace, resource};
+
+/// The same error, unless it is a refusal that a list of rights explains better.
+pub(crate) async fn name(cluster: &Cluster, settings: &Settings, error: anyhow::Error) -> anyhow::Error {
+    if !error.chain().any(is_forbidden) {
+        return error;
+    }
+    match missing(cluster, settings).await {
+        Ok(missing) if !missing.is_empty() => anyhow::anyhow!(
+            "this user may not install: forbidden are\n  {}\nAsk for these rights, or let an administrator of the cluster install",
+            missing.join("\n  ")
+        ),
+        _ => error,
+    }
+}
+
+fn is_forbidden(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let status = cause.downcast_ref::<Answer>().and_then(Answer::status);
+    status.is_some_and(|status| status.code == 403)
+}
+
+/// Per kind what is lacking of what an installation does: it looks for earlier ones everywhere, and writes in its place.
+async fn missing(cluster: &Cluster, settings: &Settings) -> Result<Vec<String>, kube::Error> {
+    let (all, mut seen, mut lines) = (objects(settings), BTreeSet::new(), Vec::new());
+    for object in all.iter().filter(|object| seen.insert(object["kind"].to_string())) {
+        for (place, verbs) in [(None, &["list"][..]), (namespace(object), &["get", "create", "patch"])] {
+            let forbidden = forbidden(cluster, verbs, &resource(object), place).await?;
+            if !forbidden.is_empty() {
+                let place = place.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+                lines.push(format!("{} {}{place}", forbidden.join(", "), resource(object).plural));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+async fn forbidden<'a>(
+    cluster: &Cluster,
+    verbs: &[&'a str],
+    resource: &ApiResource,
+    place: Option<&str>,
+) -> Result<Vec<&'a str>, kube::Error> {
+    let mut all = Vec::new();
+    for verb in verbs {
+        if !may(cluster, verb, resource, place).await? {
+            all.push(*verb);
+        }
+    }
+    Ok(all)
+}
+
+async fn may(cluster: &Cluster, verb: &str, resource: &ApiResource, place: Option<&str>) -> Result<bool, kube::Error> {
+    let attributes = ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        group: Some(resource.group.clone()),
+        resource: Some(resource.plural.clone()),
+        namespace: place.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..Default::default() };
+    let answer = Api::all(cluster.client.clone()).create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
