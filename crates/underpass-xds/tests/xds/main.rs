@@ -5,6 +5,7 @@
 mod apart;
 mod changes;
 mod client;
+mod translation;
 mod world;
 
 use std::net::SocketAddr;
