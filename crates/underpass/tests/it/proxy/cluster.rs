@@ -1,7 +1,7 @@
 //! A ProxyServer of a cluster, carried by our own data plane or by an Envoy: the same object, the same changes, the same answers.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -65,6 +65,10 @@ impl Edge {
         self.server.kubectl()
     }
 
+    fn door(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
     /// Backends from now on.
     fn change(&self, backends: &[(&str, &Backend)]) {
         self.kubectl().ok_with("apply -f -", &objects(self.port, backends));
@@ -79,7 +83,7 @@ impl Edge {
 
     /// Who answers for a name; None: nobody.
     fn who(&self, name: &str) -> Option<String> {
-        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
+        let mut client = TcpStream::connect(self.door()).ok()?;
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.write_all(&hello(name)).ok()?;
         let mut answer = [0; 64];
@@ -97,23 +101,27 @@ fn free_port() -> u16 {
     free.nth(number + NEXT.fetch_add(8, std::sync::atomic::Ordering::Relaxed)).unwrap()
 }
 
-fn objects(port: u16, backends: &[(&str, &Backend)]) -> String {
+fn edge_of(port: u16, backends: &[(&str, &Backend)]) -> Value {
     let entry = |(name, backend): &(&str, &Backend)| {
         json!({
             "name": name, "hostname": format!("{name}.example.com"), "port": port,
             "targetService": name, "targetNamespace": "cp", "targetPort": backend.address.port(),
         })
     };
-    let proxy = json!({
+    json!({
         "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
         "metadata": { "name": "edge", "namespace": "cp" },
         "spec": {
             "networkConfig": { "serverIP": "192.0.2.4/24", "networkAttachmentName": "vlan" },
             "backends": backends.iter().map(entry).collect::<Vec<_>>(),
         },
-    });
+    })
+}
+
+fn objects(port: u16, backends: &[(&str, &Backend)]) -> String {
     let services = backends.iter().map(|(name, _)| service(name, "localhost"));
-    let documents: Vec<String> = std::iter::once(proxy).chain(services).map(|object| object.to_string()).collect();
+    let documents: Vec<String> =
+        std::iter::once(edge_of(port, backends)).chain(services).map(|object| object.to_string()).collect();
     documents.join("\n")
 }
 
@@ -144,6 +152,39 @@ fn changes_of_a_cluster_are_obeyed(plane: Plane) {
     edge.change(&[("web", &web)]);
     edge.becomes("web.example.com", Some("web"));
     edge.becomes("api.example.com", None);
+}
+
+/// Everything around a connection changes, and its own backend's names, time-out and endpoints: it goes on.
+#[track_caller]
+fn connections_outlive_changes(plane: Plane) {
+    let (api, web) = (Backend::start("api"), Backend::start("web"));
+    let edge = Edge::start(plane, &[("api", &api)]);
+    edge.becomes("api.example.com", Some("api"));
+    let mut open: Vec<TcpStream> = (0..20).map(|_| super::open(edge.door(), "api.example.com", "api")).collect();
+    for round in 0..30 {
+        let fixed = format!("round-{round}.example.com");
+        let mut proxy = edge_of(edge.port, &[("api", &api), ("web", &web)]);
+        proxy["spec"]["backends"][0]["alternateHostnames"] = json!([fixed]);
+        proxy["spec"]["backends"][0]["timeoutSeconds"] = json!(10 + round);
+        if round % 2 == 0 {
+            proxy["spec"]["backends"].as_array_mut().unwrap().pop();
+        }
+        edge.kubectl().ok_with("apply -f -", &proxy.to_string());
+        edge.becomes(&fixed, Some("api"));
+        for connection in &mut open {
+            super::assert_carries(connection);
+        }
+    }
+}
+
+#[test]
+fn connections_outlive_changes_of_our_own_data_plane() {
+    connections_outlive_changes(Plane::Native);
+}
+
+#[test]
+fn connections_outlive_changes_of_an_envoy() {
+    connections_outlive_changes(Plane::Envoy);
 }
 
 #[test]
