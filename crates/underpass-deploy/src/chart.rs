@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{Platform, Terms, VERSION, definitions, in_namespace};
+use crate::{MOST_REPLICAS, Platform, Terms, VERSION, definitions, in_namespace};
 
 /// A file of the chart, by its path inside the chart's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub fn chart() -> Vec<ChartFile> {
     let mut files = vec![
         file("Chart.yaml", chart_yaml()),
         file("values.yaml", VALUES.replace("VERSION", VERSION)),
+        file("values.schema.json", format!("{:#}\n", values_schema())),
         file("templates/NOTES.txt", NOTES.to_owned()),
     ];
     let on = terms(Platform::Kubernetes);
@@ -81,6 +82,23 @@ fn chart_yaml() -> String {
          appVersion: {VERSION}\n\
          kubeVersion: \">=1.30.0-0\"\n"
     )
+}
+
+/// Helm refuses values that do not fit, and names that nobody reads.
+fn values_schema() -> Value {
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "image": { "type": "string", "pattern": r"^\S+$" },
+            "replicas": { "type": "integer", "minimum": 1, "maximum": MOST_REPLICAS },
+            "apiServerPort": { "type": "integer", "minimum": 1, "maximum": 65535 },
+            "openshift": { "type": "boolean" },
+            // Of Helm itself, when the chart is part of another.
+            "global": { "type": "object" },
+        },
+    })
 }
 
 const VALUES: &str = "\

@@ -49,6 +49,9 @@ impl Default for Settings {
     }
 }
 
+/// One pod works, and so many others waiting for it would only cost.
+pub const MOST_REPLICAS: u16 = 9;
+
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// All objects, in the order in which they are applied; the reverse is the order in which they go.

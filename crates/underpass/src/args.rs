@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use underpass_deploy::MOST_REPLICAS;
 use underpass_protocols::NormalName;
 use underpass_resources::proxy_server::ADMIN_PORT;
 use underpass_resources::proxy_server::LogLevel;
@@ -336,7 +337,7 @@ pub(crate) struct Install {
     #[arg(long, value_name = "IMAGE", value_parser = image)]
     pub(crate) image: Option<String>,
     /// How many pods: one works, the others wait to take over
-    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=9))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=MOST_REPLICAS.into()))]
     pub(crate) replicas: u16,
     /// What kind of cluster it is [default: asked of it]
     #[arg(long, value_name = "PLATFORM")]

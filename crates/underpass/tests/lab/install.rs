@@ -254,6 +254,10 @@ fn with_helm(site: &Site) {
         "install underpass {} -n helm-made --create-namespace --wait --timeout 100s --set image={IMAGE},apiServerPort={port}",
         chart.display()
     );
+    for wrong in ["replicas=0", "replicas=two", "imge=foo", "image="] {
+        let refused = site.helm(&format!("install underpass {} -n helm-made --set {wrong}", chart.display())).failed();
+        assert!(refused.contains("values don't meet the specifications of the schema"), "{wrong}: {refused}");
+    }
     site.helm(&install).ok();
     let refused = site.underpass("uninstall --yes").failed();
     assert!(
