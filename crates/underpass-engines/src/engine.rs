@@ -7,6 +7,7 @@ use std::str::FromStr;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
 use underpass_plan::container_network::Network;
 use underpass_plan::{Cause, NetworkRequest};
 
@@ -99,7 +100,8 @@ pub enum Change {
     Everything,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum EngineKind {
     Docker,
     Podman,

@@ -29,6 +29,10 @@ impl Maker {
         Ok(Self { instance: instance.to_owned(), pid, start: start_ticks(pid)? })
     }
 
+    pub(crate) fn instance(&self) -> &str {
+        &self.instance
+    }
+
     pub(crate) fn labels(&self) -> BTreeMap<String, String> {
         labels(&[
             (INSTANCE, &self.instance),

@@ -10,6 +10,7 @@ mod api;
 mod container;
 mod contexts;
 mod engine;
+mod home;
 mod image_archive;
 pub mod labels;
 mod local;
@@ -21,6 +22,7 @@ pub use container::{
     Published, Volume,
 };
 pub use engine::{BuildRequest, Change, ContainerEngine, Description, EngineError, EngineKind};
+pub use home::{Elsewhere, Home, Place};
 pub use image_archive::{About, Archive, program_image, scratch_image};
 pub use local::LocalEngine;
 pub use places::{Candidate, Refusal, candidates};

@@ -17,7 +17,8 @@ use underpass_plan::container_network::Network;
 use crate::api::Connection;
 use crate::container::{Container, ContainerRequest, File, Image, Volume};
 use crate::engine::{BuildRequest, Change, ContainerEngine, Description, EngineError, EngineKind};
-use crate::labels::Maker;
+use crate::home::{Elsewhere, Home, Place};
+use crate::labels::{self, Maker};
 use crate::places::{Candidate, candidates};
 
 /// How many changes wait for a slow reader before the engine has to.
@@ -38,20 +39,41 @@ struct Inner {
     /// Docker's way of asking for TLS on tcp://.
     tls: bool,
     maker: Maker,
+    /// Where it is written down which engine was chosen; `None`: nowhere.
+    home: Option<Home>,
     chosen: OnceCell<Connection>,
 }
 
 impl LocalEngine {
     pub fn new(candidates: Vec<Candidate>, forced: Option<EngineKind>, maker: Maker) -> Self {
-        Self { inner: Arc::new(Inner { candidates, forced, tls: false, maker, chosen: OnceCell::new() }) }
+        Self { inner: Arc::new(Inner { candidates, forced, tls: false, maker, home: None, chosen: OnceCell::new() }) }
     }
 
-    /// Looks where the engines' own clients would, given this process's environment.
-    pub fn from_environment(forced: Option<EngineKind>, maker: Maker) -> Self {
+    /// Looks where the engines' own clients would, given this process's environment, and takes no other engine than the one at home.
+    pub fn from_environment(forced: Option<EngineKind>, maker: Maker, home: Home) -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         let tls = variable("DOCKER_TLS_VERIFY").is_some_and(|value| !value.is_empty());
         let candidates = candidates(forced, variable);
-        Self { inner: Arc::new(Inner { candidates, forced, tls, maker, chosen: OnceCell::new() }) }
+        let (home, chosen) = (Some(home), OnceCell::new());
+        Self { inner: Arc::new(Inner { candidates, forced, tls, maker, home, chosen }) }
+    }
+
+    /// Whether an engine is there which is not the one at home. Where none answers there is nothing to be said.
+    pub async fn check_home(&self) -> Result<(), Elsewhere> {
+        match self.inner.search().await {
+            Ok(found) => self.inner.check_home(&found).await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// As [`Self::connection`], for somebody who is about to make something there.
+    async fn connection_to_make(&self) -> Result<&Connection, EngineError> {
+        let connection = self.connection().await?;
+        if let Some(home) = &self.inner.home {
+            home.write(connection.description())
+                .map_err(|error| EngineError::Refused(format!("which engine it is cannot be written down: {error}")))?;
+        }
+        Ok(connection)
     }
 
     async fn connection(&self) -> Result<&Connection, EngineError> {
@@ -61,6 +83,39 @@ impl LocalEngine {
 
 impl Inner {
     async fn find(&self) -> Result<Connection, EngineError> {
+        let found = self.search().await?;
+        match self.check_home(&found).await {
+            Ok(()) => Ok(found),
+            Err(elsewhere) => Err(EngineError::Unavailable(elsewhere.to_string())),
+        }
+    }
+
+    async fn check_home(&self, found: &Connection) -> Result<(), Elsewhere> {
+        let Some(home) = &self.home else { return Ok(()) };
+        let Some(first) = home.place().filter(|place| !place.is(found.description())) else { return Ok(()) };
+        let unseen = match self.is_empty(&first).await {
+            // Should it stay there is nothing lost but this look.
+            Ok(true) => return home.forget().or(Ok(())),
+            Ok(false) => None,
+            Err(why) => Some(why),
+        };
+        Err(home.elsewhere(first, found.description(), unseen))
+    }
+
+    /// Whether nothing of this instance that has an owner is there.
+    async fn is_empty(&self, place: &Place) -> Result<bool, String> {
+        let candidate = Candidate::new("what this data directory remembers", place.address.as_str());
+        candidate.check(self.tls).map_err(|refusal| refusal.to_string())?;
+        let connection = Connection::open(&candidate, self.maker.clone()).await?;
+        let ours = [(labels::INSTANCE, self.maker.instance())];
+        let words = |error: EngineError| error.to_string();
+        let networks = connection.list_networks(&ours).await.map_err(words)?;
+        Ok(networks.iter().all(|network| network.owner.is_none())
+            && connection.list_containers(&ours).await.map_err(words)?.is_empty()
+            && connection.list_volumes(&ours).await.map_err(words)?.is_empty())
+    }
+
+    async fn search(&self) -> Result<Connection, EngineError> {
         let mut looked = Vec::new();
         for candidate in &self.candidates {
             match self.try_one(candidate).await {
@@ -130,7 +185,7 @@ impl ContainerEngine for LocalEngine {
     }
 
     async fn create_network(&self, request: &NetworkRequest) -> Result<(), EngineError> {
-        self.connection().await?.create_network(request).await
+        self.connection_to_make().await?.create_network(request).await
     }
 
     async fn remove_network(&self, id: &str) -> Result<(), EngineError> {
@@ -166,7 +221,7 @@ impl ContainerEngine for LocalEngine {
     }
 
     async fn create_container(&self, request: &ContainerRequest) -> Result<String, EngineError> {
-        self.connection().await?.create_container(request).await
+        self.connection_to_make().await?.create_container(request).await
     }
 
     async fn put_files(&self, id: &str, folder: &str, files: &[File]) -> Result<(), EngineError> {

@@ -170,6 +170,10 @@ Examples:
   underpass down --data-dir ./state
 
 Objects are deleted in dependency order, and with them all that was made for them: containers, networks, processes, files.
+Of an instance that was killed what it made is removed, and its objects are kept.
+
+Kept are the data directory (pki/, and objects.redb with objects of other kinds) and the client proxies' image in the engine. To remove
+these too: rm -r DATA_DIR, and docker (or podman) image rm of what image ls --filter label=dev.underpass.image lists.
 
 Exit codes: 0 nothing runs any more; 1 failed, or something could not be cleaned up: it still runs then.";
 
@@ -449,6 +453,9 @@ pub(crate) struct Down {
     /// The kubeconfig of the instance [default: DATA_DIR/kubeconfig]
     #[arg(long, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// How many seconds objects may take to go; then what is left is told, and the instance goes on
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) timeout: u64,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
 }

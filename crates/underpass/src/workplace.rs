@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use underpass_engines::labels::Maker;
-use underpass_engines::{ContainerEngine, EngineKind, LocalEngine};
+use underpass_engines::{ContainerEngine, EngineKind, Home, LocalEngine};
 use underpass_operator::watchdog::WatchdogCommand;
 
 #[derive(Debug, Clone)]
@@ -21,8 +21,33 @@ pub(crate) struct Workplace {
 
 impl Workplace {
     pub(crate) fn engine(&self) -> anyhow::Result<Arc<dyn ContainerEngine>> {
+        Ok(Arc::new(self.local_engine()?))
+    }
+
+    /// What was made in one engine cannot be found in another: who would use another changes nothing.
+    pub(crate) async fn refuse_another_engine(&self) -> anyhow::Result<()> {
+        Ok(self.local_engine()?.check_home().await?)
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        Home::in_folder(&self.folder)
+    }
+
+    /// Nothing stands anywhere any more.
+    pub(crate) fn clear(&self) -> anyhow::Result<()> {
+        self.home().forget().context("cannot forget the container engine that was used")?;
+        // One that is not empty tells of something.
+        let _ = std::fs::remove_dir(self.tunnels());
+        Ok(())
+    }
+
+    pub(crate) fn tunnels(&self) -> PathBuf {
+        self.folder.join("tunnels")
+    }
+
+    fn local_engine(&self) -> anyhow::Result<LocalEngine> {
         let maker = Maker::this_process(&self.instance).context("cannot read from /proc when this process began")?;
-        Ok(Arc::new(LocalEngine::from_environment(self.engine, maker)))
+        Ok(LocalEngine::from_environment(self.engine, maker, self.home()))
     }
 
     /// The same engine is found again by the same environment. Of the API server it is told where to read how to get there, and no more:

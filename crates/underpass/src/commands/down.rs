@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use underpass_apiserver::Dormant;
-use underpass_engines::EngineKind;
+use underpass_engines::{EngineKind, Home};
 use underpass_operator::{Process, Sweep, start_of, teardown};
 use underpass_resources::KINDS;
 
@@ -16,8 +16,6 @@ use crate::output::tell;
 use crate::workplace::Workplace;
 use crate::{server, settings, way_out};
 
-/// How long objects may take to go; as long as for `underpass up` itself.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the process may take to end, when its objects are gone.
 const ENDING: Duration = Duration::from_secs(30);
 
@@ -32,7 +30,7 @@ pub(crate) async fn run(args: Down) -> anyhow::Result<Ended> {
     };
     let process = start_of(pid).map(|start| Process::find(pid, start)).transpose()?.flatten();
     let kubeconfig = args.kubeconfig.unwrap_or_else(|| settings::kubeconfig_in(&folder));
-    delete_objects(&kubeconfig).await?;
+    delete_objects(&kubeconfig, Duration::from_secs(args.timeout)).await?;
     if let Some(process) = process {
         tell(&format!("ending underpass (pid {pid})"));
         process.ask_to_end().context("cannot signal it")?;
@@ -42,13 +40,13 @@ pub(crate) async fn run(args: Down) -> anyhow::Result<Ended> {
     Ok(Ended::Well)
 }
 
-async fn delete_objects(kubeconfig: &Path) -> anyhow::Result<()> {
+async fn delete_objects(kubeconfig: &Path, patience: Duration) -> anyhow::Result<()> {
     let client = server::from_file(kubeconfig).await?.client;
-    let left = teardown(&client, PATIENCE, way_out::report).await?;
+    let left = teardown(&client, patience, way_out::report).await?;
     if !left.is_empty() {
         bail!(
             "after {} seconds these objects are still there, and underpass still runs:\n  {}",
-            PATIENCE.as_secs(),
+            patience.as_secs(),
             way_out::lines(&left).join("\n  ")
         );
     }
@@ -68,7 +66,10 @@ async fn clean_up(folder: &Path, engine: Option<EngineKind>) -> anyhow::Result<(
     if let Some(instance) = dormant.identity() {
         let place = folder.to_owned();
         let workplace = Workplace { folder: place, instance: instance.clone(), engine, kubeconfig: None };
-        sweep(Sweep { engine: workplace.engine()?, folders: folder.join("tunnels"), instance }, objects).await?;
+        workplace.refuse_another_engine().await?;
+        let (engine, folders) = (workplace.engine()?, workplace.tunnels());
+        sweep(Sweep { engine, folders, instance }, &workplace.home(), objects).await?;
+        workplace.clear()?;
     }
     remove_kubeconfig(folder)?;
     if objects > 0 {
@@ -81,10 +82,11 @@ async fn clean_up(folder: &Path, engine: Option<EngineKind>) -> anyhow::Result<(
     Ok(())
 }
 
-async fn sweep(sweep: Sweep, objects: usize) -> anyhow::Result<()> {
+async fn sweep(sweep: Sweep, home: &Home, objects: usize) -> anyhow::Result<()> {
     underpass_engines::remove_stale_locks();
     let Err(why) = sweep.remove_all(|what| tell(&format!("removed  {what}"))).await else { return Ok(()) };
-    let left: Vec<String> = sweep.outside_of_the_engine().iter().map(ToString::to_string).collect();
+    let mut left: Vec<String> = sweep.outside_of_the_engine().iter().map(ToString::to_string).collect();
+    left.extend(home.place().map(|place| format!("whatever was made in {place}")));
     match left.as_slice() {
         [] if objects == 0 => Ok(()),
         [] => {

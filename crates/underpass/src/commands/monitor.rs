@@ -27,10 +27,9 @@ pub(crate) async fn run(args: Monitor) -> anyhow::Result<Ended> {
         process.ended().await;
     }
     let Monitor { pid, instance, folder, kubeconfig, engine, .. } = args;
-    let folders = folder.join("tunnels");
     let workplace = Workplace { folder, instance: instance.clone(), engine: engine.kind(), kubeconfig: None };
-    let sweep = Sweep { engine: workplace.engine()?, folders, instance };
-    let (ended, ()) = tokio::join!(clean_up(&sweep, pid), tell_objects(kubeconfig, pid));
+    let sweep = Sweep { engine: workplace.engine()?, folders: workplace.tunnels(), instance };
+    let (ended, ()) = tokio::join!(clean_up(&sweep, &workplace, pid), tell_objects(kubeconfig, pid));
     ended
 }
 
@@ -41,13 +40,16 @@ async fn said_done() -> bool {
     said.is_ok_and(|said| said.is_ok_and(|said| said.contains(WORD)))
 }
 
-async fn clean_up(sweep: &Sweep, pid: u32) -> anyhow::Result<Ended> {
+async fn clean_up(sweep: &Sweep, workplace: &Workplace, pid: u32) -> anyhow::Result<Ended> {
     warn!(pid, "the controllers were killed: their containers, networks and processes are removed");
     underpass_engines::remove_stale_locks();
     let backoff = Backoff::default();
     for attempt in 1..=ATTEMPTS {
         match sweep.remove_all(|_| {}).await {
-            Ok(()) => return Ok(Ended::Well),
+            Ok(()) => {
+                workplace.clear()?;
+                return Ok(Ended::Well);
+            }
             Err(error) => warn!(error, attempt, "not everything could be removed"),
         }
         tokio::time::sleep(backoff.wait(attempt)).await;

@@ -8,7 +8,7 @@ use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use underpass_engines::EngineKind;
-use underpass_operator::{FirstLook, Health, Left, RunError, Settings, teardown};
+use underpass_operator::{FirstLook, Health, Left, Progress, RunError, Settings, teardown};
 
 use super::controllers;
 use crate::check::Checker;
@@ -55,7 +55,7 @@ pub(crate) async fn run(
         if let Err(Refused { why, .. }) = work.await {
             tell(&format!("underpass: {why:#}"));
         }
-        running.shut_down().await
+        running.shut_down(way_out::report_to_who_interrupted).await
     };
     tokio::select! {
         ended = end => ended,
@@ -106,6 +106,7 @@ impl Work {
 
 struct Running {
     server: Embedded,
+    workplace: Workplace,
     controllers: JoinHandle<Result<(), RunError>>,
     stop_controllers: CancellationToken,
     first_look: FirstLook,
@@ -117,12 +118,16 @@ impl Running {
         let server = Embedded::start(settings).await?;
         let instance = underpass_operator::identity(&server.client()).await?;
         let workplace = Workplace { folder: server.folder().to_owned(), instance, engine, kubeconfig: None };
+        if let Err(elsewhere) = workplace.refuse_another_engine().await {
+            server.stop().await?;
+            return Err(elsewhere);
+        }
         let (stop_controllers, first_look) = (CancellationToken::new(), FirstLook::default());
-        let settings = controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned(), workplace)?;
+        let settings = controllers::settings(server.controllers_metrics(), CANDIDATE.to_owned(), workplace.clone())?;
         let settings = Settings { first_look: Some(first_look.clone()), ..settings };
         let health = settings.health.clone();
         let controllers = underpass_operator::run(server.client(), settings, stop_controllers.clone());
-        Ok(Self { server, controllers: tokio::spawn(controllers), stop_controllers, first_look, health })
+        Ok(Self { server, workplace, controllers: tokio::spawn(controllers), stop_controllers, first_look, health })
     }
 
     fn work(&self, settings: &ServerSettings) -> Work {
@@ -147,11 +152,15 @@ impl Running {
     }
 
     /// Our objects first, while the controllers can still take away what stands behind them; then controllers and server.
-    async fn shut_down(self) -> anyhow::Result<Ended> {
-        let left = teardown(&self.server.client(), TEARDOWN_PATIENCE, way_out::report_to_who_interrupted).await;
+    async fn shut_down(self, report: fn(Progress)) -> anyhow::Result<Ended> {
+        let left = teardown(&self.server.client(), TEARDOWN_PATIENCE, report).await;
+        let workplace = self.workplace.clone();
         self.stop().await?;
         match left?.as_slice() {
-            [] => Ok(Ended::Well),
+            [] => {
+                workplace.clear()?;
+                Ok(Ended::Well)
+            }
             left => bail!("{}", describe(left)),
         }
     }
@@ -170,7 +179,7 @@ impl Running {
                 applied.join(", ")
             ));
         }
-        Ok(self.shut_down().await?.but_badly())
+        Ok(self.shut_down(way_out::report).await?.but_badly())
     }
 
     async fn stop(self) -> anyhow::Result<()> {

@@ -30,8 +30,8 @@ pub(super) fn cells(object: &DynamicObject, controllers: Controllers, now: Times
         object.namespace().unwrap_or_default(),
         object.name_any(),
         status,
-        if deleting { "Deleting".to_owned() } else { reason },
-        message,
+        reason,
+        if deleting { format!("being deleted: {message}") } else { message },
         object.creation_timestamp().map(|created| age(now.duration_since(created.0))).unwrap_or_default(),
     ]
 }

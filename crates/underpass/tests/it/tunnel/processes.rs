@@ -24,6 +24,8 @@ on_both!(
     killed_controllers_leave_no_object_that_says_ready,
     down_ends_an_instance_from_outside,
     down_removes_what_a_killed_instance_has_left,
+    another_engine_touches_nothing,
+    down_says_who_keeps_it_from_ending,
     leftovers_without_an_owner_go_at_the_next_start,
 );
 
@@ -353,6 +355,56 @@ fn down_removes_what_a_killed_instance_has_left(kind: EngineKind) {
     rig.start_again();
     rig.until_ready("p");
     rig.end();
+}
+
+fn down_says_who_keeps_it_from_ending(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    rig.apply_proxy("p", "aliases: [h]");
+    rig.until_ready("p");
+    let name = rig.engine.name("stays");
+    let foreign = rig.guest("p").bystander(&name, &[]);
+    let down = |timeout: &str| {
+        Launch::command(BINARY, "down").arg("--timeout").arg(timeout).arg("--data-dir").arg(rig.data_dir()).run()
+    };
+    let refused = down("5");
+    assert_eq!(refused.code, Some(1), "{refused}");
+    crate::assert_contains(&refused.stderr, &["after 5 seconds", "ContainerNetwork p", &name]);
+    assert!(!refused.stderr.contains("Ctrl-C"), "nobody pressed it: {refused}");
+    let listed = Launch::command(BINARY, "status").arg("--data-dir").arg(rig.data_dir()).run();
+    crate::assert_contains(&listed.stdout, &["NetworkInUse", "being deleted: "]);
+    rig.wait_for(rig.engine.engine.remove_container(&foreign)).unwrap();
+    assert_eq!(down("60").code, Some(0));
+    assert_eq!(rig.up.take().unwrap().wait().code, Some(0));
+    rig.assert_nothing_is_left();
+    assert!(!rig.data_dir().join("tunnels").exists(), "no empty folder is left");
+}
+
+/// What was made in one engine is not gone because another does not have it.
+fn another_engine_touches_nothing(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    rig.apply_proxy("p", "aliases: [h]");
+    let status = rig.until_ready("p");
+    let uid = rig.kubectl().ok("get cntp p -o jsonpath={.metadata.uid}");
+    kill_all_but_the_pair(&mut rig);
+    let other = TestEngine::shared(if kind == EngineKind::Docker { EngineKind::Podman } else { EngineKind::Docker });
+    let run = |command: &str, (variable, address): (&str, &str)| {
+        Launch::command(BINARY, command).env(variable, address).arg("--data-dir").arg(rig.data_dir()).run()
+    };
+    let how = format!("--container-runtime {}", kind.to_string().to_lowercase());
+    for command in ["down", "up"] {
+        let refused = run(command, other.variable());
+        assert_eq!(refused.code, Some(1), "{refused}");
+        crate::assert_contains(&refused.stderr, &[&rig.engine.address, &other.address, &how]);
+        assert!(is_alive(&status["serverProxyProcessId"]), "{command} touches nothing");
+        assert_eq!(rig.containers_of(&uid).len(), 1, "{command} touches nothing");
+        assert!(rig.data_dir().join("tunnels").join(&uid).exists(), "{command} touches nothing");
+    }
+    let ended = run("down", rig.engine.variable());
+    assert_eq!(ended.code, Some(0), "{ended}");
+    until_dead(&status["serverProxyProcessId"]);
+    rig.assert_nothing_is_left();
+    let elsewhere = run("down", other.variable());
+    assert_eq!(elsewhere.code, Some(0), "nothing is left that the other engine could not tell of: {elsewhere}");
 }
 
 /// The watchdog first, while its controllers stand still and start no other.
