@@ -161,6 +161,7 @@ impl Memory {
                         self.failure = Some(Failure {
                             cause: source.cause(),
                             message: source.to_string(),
+                            failed_at: Some(now),
                             retry_at: now.saturating_add(wait).unwrap_or(Timestamp::MAX),
                         });
                         Duration::ZERO

@@ -33,6 +33,9 @@ pub const FINALIZER: &str = "underpass.dev/container-network";
 /// network give no signal while nobody is connected to the engine.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// How long an engine may take to let go of a network that nobody uses any more.
+const LET_GO: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Observed {
     pub object: ContainerNetwork,
@@ -275,7 +278,7 @@ fn remove<'a>(observed: &'a Observed, network: Option<&'a Network>) -> Decision<
         };
     };
     let freed = somebody_left(observed, network);
-    let waiting = waiting(observed).filter(|_| !freed);
+    let waiting = waiting_for(observed, network).filter(|_| !freed);
     let trouble = in_use(observed, network).or_else(|| failed(observed).filter(|_| !freed));
     Decision {
         state: State::Removing,
@@ -284,9 +287,17 @@ fn remove<'a>(observed: &'a Observed, network: Option<&'a Network>) -> Decision<
         finalizer: Finalizer::Leave,
         action: waiting.is_none().then(|| Action::RemoveNetwork { id: network.id.clone(), name: network.name.clone() }),
         shown: Some(network),
-        look_again_after: waiting.map(|(_, wait)| wait.min(LOOK_AGAIN)),
+        look_again_after: waiting.map(|wait| wait.min(LOOK_AGAIN)),
         because: format!("the object is being deleted, and mode {} takes its network along", word(mode(observed))),
     }
+}
+
+/// How long its removal is not tried again. An engine lets go of a network a moment after its last user has left.
+fn waiting_for(observed: &Observed, network: &Network) -> Option<Duration> {
+    let failure = observed.failure.as_ref()?;
+    let unused = failure.cause == Cause::NetworkInUse && network.containers.is_empty();
+    let failure = if unused { failure.retried_within(LET_GO) } else { failure.clone() };
+    failure.wait(observed.now)
 }
 
 /// Who has to go before the network can.

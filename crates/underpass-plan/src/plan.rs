@@ -180,6 +180,8 @@ pub struct Failure {
     pub message: String,
     /// Before this moment the action is not tried again.
     pub retry_at: Timestamp,
+    #[serde(default)]
+    pub failed_at: Option<Timestamp>,
 }
 
 /// Why an action failed, as far as a machine should tell the cases apart.
@@ -255,6 +257,12 @@ impl Subject {
 }
 
 impl Failure {
+    /// As it is, with a back-off of at most `longest`.
+    pub fn retried_within(&self, longest: Duration) -> Self {
+        let soon = self.failed_at.and_then(|failed| failed.checked_add(longest).ok());
+        Self { retry_at: soon.map_or(self.retry_at, |soon| soon.min(self.retry_at)), ..self.clone() }
+    }
+
     /// How long to wait until the action may be tried again; `None` when that moment has come.
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         let left = self.retry_at.duration_since(now);

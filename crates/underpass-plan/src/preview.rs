@@ -13,6 +13,9 @@ use crate::container_network::{self, Engine};
 use crate::plan::Plan;
 use crate::{tunnel_proxy, unbuilt};
 
+/// The fields of a status that say when.
+const TIMES: [&str; 2] = ["lastTransitionTime", "timestamp"];
+
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
     #[error("the object has another shape than its kind")]
@@ -20,8 +23,25 @@ pub enum PreviewError {
 }
 
 /// Plans for `object`, which is validated and carries its defaults, as if it had just been created together with `all`: an engine that
-/// can be driven, and nothing made yet.
-pub fn preview(object: &Value, all: &[Value], now: Timestamp) -> Result<Plan, PreviewError> {
+/// can be driven, and nothing made yet. It has no time in it: two plans of one file are equal.
+pub fn preview(object: &Value, all: &[Value]) -> Result<Plan, PreviewError> {
+    let mut plan = with_times(object, all, Timestamp::UNIX_EPOCH)?;
+    plan.status.iter_mut().for_each(remove_times);
+    Ok(plan)
+}
+
+fn remove_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !TIMES.contains(&name.as_str()));
+            fields.values_mut().for_each(remove_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_times),
+        _ => {}
+    }
+}
+
+fn with_times(object: &Value, all: &[Value], now: Timestamp) -> Result<Plan, PreviewError> {
     let mut object = object.clone();
     object["metadata"]["generation"] = 1.into();
     if object["kind"] == "ContainerNetwork" {
@@ -60,6 +80,7 @@ fn on_a_running_network(object: ContainerNetworkTunnelProxy, all: &[Value], now:
         image: tunnel_proxy::Image::Ready { reference: "<the client proxy's image>".to_owned() },
         folder: None,
         pair: tunnel_proxy::Pair::NotAsked,
+        silent_since: None,
         refusals: BTreeMap::new(),
         services: Vec::new(),
         slices: Vec::new(),

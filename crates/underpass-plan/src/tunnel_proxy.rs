@@ -61,6 +61,9 @@ const FIRST_MOMENTS: Duration = Duration::from_secs(10);
 /// A pair that runs: its processes' ends are told at once, a connection that hangs is not.
 const LOOK_WHILE_RUNNING: Duration = Duration::from_secs(30);
 
+/// A half that does not answer for so long does not come back by itself.
+const SILENT_TOO_LONG: Duration = Duration::from_secs(30);
+
 /// The engines' limit for a host name leaves room for more, but a name is for people.
 const LONGEST_NAME: usize = 100;
 
@@ -158,9 +161,35 @@ fn death(observed: &Observed) -> Option<String> {
     if let Some((id, name)) = network(observed).ok().filter(|(id, _)| *id != client.network_id) {
         return Some(format!("the network {name} was replaced by another one ({})", self::short(&id)));
     }
+    if let Some(alias) = aliases::lost(observed) {
+        return Some(format!(
+            "the client proxy's container {short} has lost the alias {alias}: somebody took it off its network and put it back"
+        ));
+    }
     let server = observed.started_server()?;
-    let ended = server.ended.as_ref()?;
-    Some(format!("the server proxy (process {}) {ended}", server.pid))
+    match &server.ended {
+        Some(ended) => Some(format!("the server proxy (process {}) {ended}", server.pid)),
+        None => silence(observed),
+    }
+}
+
+/// Which half has been silent for too long: it hangs, which is no better than being dead.
+fn silence(observed: &Observed) -> Option<String> {
+    let silent = observed.now.duration_since(observed.silent_since?);
+    Duration::try_from(silent).ok().filter(|silent| *silent >= SILENT_TOO_LONG)?;
+    let seconds = SILENT_TOO_LONG.as_secs();
+    match (&observed.pair, &observed.engine) {
+        (Pair::Silent { why }, _) => {
+            let pid = observed.started_server()?.pid;
+            Some(format!("the server proxy (process {pid}) has not answered for {seconds} seconds: {why}"))
+        }
+        // An engine that is away may have its containers stand still.
+        (Pair::Answered { gap: Some(why), .. }, Engine::Available { .. }) => {
+            let id = short(&observed.started_client()?.container_id);
+            Some(format!("the client proxy's container {id} has not answered for {seconds} seconds: {why}"))
+        }
+        _ => None,
+    }
 }
 
 /// Why a pair could not be started, where that is the pair's own trouble: an engine that is away comes back.

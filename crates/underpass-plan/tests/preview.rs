@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use underpass_plan::preview;
 
 fn shown(object: &Value) -> String {
-    preview(object, &[], Timestamp::UNIX_EPOCH).unwrap().to_string()
+    preview(object, &[]).unwrap().to_string()
 }
 
 #[test]
@@ -35,7 +34,7 @@ fn a_tunnel_proxy_says_how_the_engine_calls_its_network() {
         "spec": { "containerNetworkName": "web" },
     });
     let started = |all: &[Value]| {
-        let text = preview(&proxy, all, Timestamp::UNIX_EPOCH).unwrap().to_string();
+        let text = preview(&proxy, all).unwrap().to_string();
         let (_, rest) = text.split_once("on the network ").unwrap_or_else(|| panic!("{text}"));
         rest.split_once(" (").unwrap().0.to_owned()
     };

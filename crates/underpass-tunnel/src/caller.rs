@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -16,6 +16,9 @@ use crate::tls::{self, TlsError};
 
 /// Longer than the server half itself waits for anything.
 const DEADLINE: Duration = Duration::from_secs(20);
+/// A server half that hangs keeps its connections: it is asked whether it lives, which it answers by itself.
+const PING_EVERY: Duration = Duration::from_secs(2);
+const PING_DEADLINE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CallerError {
@@ -44,7 +47,7 @@ impl Caller {
         Ok(Self { address, connector: tls::connector(&secrets.identity)?, link: Mutex::default(), news })
     }
 
-    /// Changes when the server half knows something else of a tunnel's server than before, and ends with this. It tells as long as it is
+    /// Changes when the server half knows something else of a tunnel's server than before, or is silent, and ends with this. It tells as long as it is
     /// connected to, which it is from the first question on.
     pub fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
@@ -97,10 +100,24 @@ impl Caller {
         let hear = Box::new(move |_| news.send_modify(|times| *times += 1));
         let connected = Link::connect(self.address, &self.connector, SERVER_NAME, hear).await;
         let connected = Arc::new(connected.map_err(|error| self.unreachable(&error))?);
+        tokio::spawn(keep_asking(Arc::downgrade(&connected), self.news.clone()));
         Ok(link.insert(connected).clone())
     }
 
     fn unreachable(&self, error: &dyn Error) -> CallerError {
         CallerError::Unreachable { address: self.address, reason: crate::chain(error) }
+    }
+}
+
+/// For as long as the connection is somebody's. One that gets no answer is given up, with everything that was asked on it.
+async fn keep_asking(link: Weak<Link>, news: watch::Sender<u64>) {
+    let nothing = ServerRequest::List(Number { number: u32::MAX });
+    loop {
+        tokio::time::sleep(PING_EVERY).await;
+        let Some(link) = link.upgrade() else { return };
+        if let Err(AskError::Late(_) | AskError::Lost) = link.ask::<Page>(&nothing, PING_DEADLINE).await {
+            link.give_up();
+            return news.send_modify(|times| *times += 1);
+        }
     }
 }

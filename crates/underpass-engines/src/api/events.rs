@@ -53,7 +53,7 @@ impl Connection {
 
     fn read(&self, event: Option<Result<EventMessage, Error>>) -> Result<Vec<Change>, EngineError> {
         match event {
-            Some(Ok(event)) => Ok(change(event).into_iter().collect()),
+            Some(Ok(event)) => Ok(read_event(event)),
             // An event of a sort that nobody knew when this was written.
             Some(Err(Error::JsonDataError { .. } | Error::JsonSerdeError { .. })) => Ok(Vec::new()),
             Some(Err(error)) => Err(super::translate(&self.description, &error)),
@@ -77,6 +77,17 @@ impl Connection {
             EngineKind::Podman => Ok(Some(self.network_names().await?.into_iter().collect())),
         }
     }
+}
+
+fn read_event(event: EventMessage) -> Vec<Change> {
+    let member = member(&event);
+    change(event).into_iter().chain(member).collect()
+}
+
+/// The container that Docker says has joined or left a network; Podman's word for it is about the container alone.
+fn member(event: &EventMessage) -> Option<Change> {
+    let id = event.actor.as_ref()?.attributes.as_ref()?.get("container")?;
+    joins_or_leaves(event.action.as_deref()).then(|| Change::Container { id: id.clone() })
 }
 
 fn change(event: EventMessage) -> Option<Change> {
@@ -105,21 +116,22 @@ fn joins_or_leaves(action: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    fn read(event: &str) -> Option<Change> {
-        change(serde_json::from_str(event).unwrap())
+    fn read(event: &str) -> Vec<Change> {
+        read_event(serde_json::from_str(event).unwrap())
     }
 
     #[test]
     fn both_engines_events_say_where_to_look() {
         let podman = r#"{"status":"died","id":"c1","Type":"container","Action":"died","Actor":{"ID":"c1","Attributes":{"containerExitCode":"3","name":"x"}},"scope":"local","time":1,"timeNano":1}"#;
-        assert_eq!(read(podman), Some(Change::Container { id: "c1".into() }));
+        assert_eq!(read(podman), [Change::Container { id: "c1".into() }]);
         let docker = r#"{"Type":"network","Action":"destroy","Actor":{"ID":"n1","Attributes":{"name":"dev","type":"bridge"}},"scope":"local","time":1}"#;
-        assert_eq!(read(docker), Some(Change::Network { id: "n1".into(), name: "dev".into() }));
+        assert_eq!(read(docker), [Change::Network { id: "n1".into(), name: "dev".into() }]);
         let left = r#"{"status":"disconnect","id":"c1","Type":"network","Action":"disconnect","Actor":{"ID":"c1","Attributes":{"name":"x","podId":""}},"scope":"local","time":1}"#;
-        assert_eq!(read(left), Some(Change::Container { id: "c1".into() }));
+        assert_eq!(read(left), [Change::Container { id: "c1".into() }]);
         let left = r#"{"Type":"network","Action":"disconnect","Actor":{"ID":"n1","Attributes":{"container":"c1","name":"dev","type":"bridge"}},"scope":"local","time":1}"#;
-        assert_eq!(read(left), Some(Change::Network { id: "n1".into(), name: "dev".into() }));
-        assert_eq!(read(r#"{"Type":"image","Action":"tag","Actor":{"ID":"i"}}"#), None);
-        assert_eq!(read(r#"{"Type":"container","Action":"create","Actor":{"ID":""}}"#), None);
+        let both = [Change::Network { id: "n1".into(), name: "dev".into() }, Change::Container { id: "c1".into() }];
+        assert_eq!(read(left), both, "whoever cares for either");
+        assert_eq!(read(r#"{"Type":"image","Action":"tag","Actor":{"ID":"i"}}"#), []);
+        assert_eq!(read(r#"{"Type":"container","Action":"create","Actor":{"ID":""}}"#), []);
     }
 }

@@ -64,6 +64,7 @@ impl TunnelProxies {
             control_port: port(CONTROL_PORT),
             data_port: port(DATA_PORT),
             addresses: seen.networks.values().flat_map(|network| network.addresses.clone()).collect(),
+            aliases: seen.networks.iter().map(|(name, network)| (name.clone(), network.aliases.clone())).collect(),
         }
     }
 
@@ -199,6 +200,7 @@ impl Reconcile for TunnelProxies {
             bystanders,
             engine,
             refusals: self.outside.pairs.refusals(&uid),
+            silent_since: self.outside.pairs.silent_since(&uid),
             own_slices: own_slices.map_err(unreadable)?,
             object,
             folder,

@@ -56,6 +56,8 @@ struct Memory {
     watched: Option<u32>,
     /// Whether it was started by this process, or seen alive.
     seen_alive: bool,
+    /// Since when one half or both do not answer.
+    silent_since: Option<Timestamp>,
     /// How the server proxy of this pid ended, where that is known.
     ended: Option<(u32, String)>,
     refusals: BTreeMap<u32, (Refusal, u32)>,
@@ -183,7 +185,19 @@ impl Pairs {
             let gap = gap(&caller, &listed).await;
             Ok(plan::Pair::Answered { gap, tunnels: listed.tunnels.iter().map(prepared).collect() })
         };
-        listed.await.unwrap_or_else(|why: String| plan::Pair::Silent { why })
+        let pair = listed.await.unwrap_or_else(|why: String| plan::Pair::Silent { why });
+        self.note_heard(uid, matches!(pair, plan::Pair::Answered { gap: None, .. }));
+        pair
+    }
+
+    fn note_heard(&self, uid: &str, both: bool) {
+        let mut memories = self.memories.lock();
+        let memory = memories.entry(uid.to_owned()).or_default();
+        memory.silent_since = if both { None } else { memory.silent_since.or_else(|| Some(Timestamp::now())) };
+    }
+
+    pub fn silent_since(&self, uid: &str) -> Option<Timestamp> {
+        self.memories.lock().get(uid)?.silent_since
     }
 
     pub fn refusals(&self, uid: &str) -> BTreeMap<u32, Refusal> {

@@ -43,6 +43,7 @@ fn with_nothing(
     now: Timestamp,
 ) -> Observed {
     Observed {
+        silent_since: None,
         object,
         network,
         neighbours: Vec::new(),

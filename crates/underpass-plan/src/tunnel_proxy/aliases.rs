@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use underpass_resources::ContainerNetworkTunnelProxy;
 
 use super::observed::{Bystander, Observed};
-use super::short;
+use super::{network, short};
 
 /// An alias of this object, and who has it already.
 pub(super) struct Taken<'a> {
@@ -47,6 +47,15 @@ impl Taken<'_> {
 
 pub(super) fn taken(observed: &Observed) -> Option<Taken<'_>> {
     by_object(observed).or_else(|| by_container(observed))
+}
+
+/// An alias that the client proxy was started with, and that its network does not know any more.
+pub(super) fn lost(observed: &Observed) -> Option<&str> {
+    let (_, network) = network(observed).ok()?;
+    let container = observed.client().filter(|container| !container.aliases.is_empty())?;
+    let there = container.aliases.get(&network).map(Vec::as_slice).unwrap_or_default();
+    let has = |alias: &str| there.iter().any(|name| name.eq_ignore_ascii_case(alias));
+    observed.object.spec.aliases.iter().map(|alias| &**alias).find(|alias| !has(alias))
 }
 
 fn by_object(observed: &Observed) -> Option<Taken<'_>> {

@@ -33,6 +33,9 @@ pub struct Observed {
     pub folder: Option<Folder>,
     #[serde(default)]
     pub pair: Pair,
+    /// Since when one half or both do not answer.
+    #[serde(default)]
+    pub silent_since: Option<Timestamp>,
     /// By tunnel number: what the pair refused to prepare.
     #[serde(default)]
     pub refusals: BTreeMap<u32, Refusal>,
@@ -83,6 +86,9 @@ pub struct Container {
     /// Its addresses on networks that the host is on too.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
+    /// What it is called besides its name, by the network's name; empty where the engine tells of no network.
+    #[serde(default)]
+    pub aliases: BTreeMap<String, Vec<String>>,
 }
 
 /// A container that somebody else has put on the network.

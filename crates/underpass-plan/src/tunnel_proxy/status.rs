@@ -200,7 +200,7 @@ impl Decision {
         let generation = status.observed_generation;
         let event = self.ready.record(&mut status.conditions, generation, observed.now);
         let news = self.findings.iter().filter_map(|finding| news_of_servers(finding, &status.conditions));
-        let events = event.into_iter().chain(news).collect();
+        let events = event.into_iter().chain(news).chain(back(&status, &stored)).collect();
         for finding in self.findings {
             conditions::set(&mut status.conditions, finding, generation, &Time(observed.now));
         }
@@ -254,6 +254,25 @@ fn news_of_servers(finding: &Finding, stored: &[Condition]) -> Option<Event> {
         _ => return None,
     };
     Some(Event { severity, reason: finding.reason, note: finding.message.clone() })
+}
+
+/// Each server that was told to be missing and is there, while others are not: of all the condition tells.
+fn back(status: &Status, stored: &Status) -> Vec<Event> {
+    let there = |status: &TunnelStatus| status.server_state == Some(ServerState::Reachable);
+    if status.tunnel_statuses.iter().all(there) {
+        return Vec::new();
+    }
+    let was_missing = |name: &str| {
+        let before = stored.tunnel_statuses.iter().find(|status| status.name == name);
+        before.is_some_and(|status| status.server_state == Some(ServerState::Unreachable))
+    };
+    let back = status.tunnel_statuses.iter().filter(|status| there(status) && was_missing(&status.name));
+    let event = |status: &TunnelStatus| Event {
+        severity: Severity::Normal,
+        reason: "ServerReachable",
+        note: format!("the server of the tunnel {} is there again", status.name),
+    };
+    back.map(event).collect()
 }
 
 fn with_pair(mut status: Status, observed: &Observed, stored: &Status) -> Status {

@@ -72,10 +72,11 @@ impl Link {
         let stream = timeout(CONNECT_DEADLINE, connecting).await.map_err(|_| LinkError::Late { address })??;
         let (requests_tx, requests_rx) = mpsc::channel(REQUESTS);
         let lost = CancellationToken::new();
-        let guard = lost.clone().drop_guard();
+        let (guard, given_up) = (lost.clone().drop_guard(), lost.clone());
         tokio::spawn(async move {
             let _guard = guard;
-            if let Err(error) = carry(stream, requests_rx, unasked).await {
+            let carried = given_up.run_until_cancelled(carry(stream, requests_rx, unasked)).await;
+            if let Some(Err(error)) = carried {
                 debug!(%address, error = %error, "a control connection ended");
             }
         });
@@ -93,6 +94,11 @@ impl Link {
         let answered = timeout(deadline, answer_rx).await.map_err(|_| AskError::Late(deadline))?;
         let answer = answered.map_err(|_| AskError::Lost)?.map_err(AskError::Refused)?;
         serde_json::from_value(answer).map_err(AskError::Unexpected)
+    }
+
+    /// Closes it; whoever waits for an answer waits no longer.
+    pub(crate) fn give_up(&self) {
+        self.lost.cancel();
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use underpass_plan::{Plan, preview};
 
@@ -36,8 +35,7 @@ pub(crate) fn run(files: &[PathBuf], format: PlanFormat) -> anyhow::Result<Ended
         complain(&wrong, more);
         return Ok(Ended::Badly);
     }
-    let now = Timestamp::now();
-    let plan = |object: &Value| preview(object, &objects, now).with_context(|| name_of(object));
+    let plan = |object: &Value| preview(object, &objects).with_context(|| name_of(object));
     let plans: Vec<Plan> = objects.iter().map(plan).collect::<Result<_, _>>()?;
     output::print(&render(&plans, documents.len(), format)?)?;
     Ok(Ended::Well)
@@ -62,8 +60,9 @@ fn render(plans: &[Plan], documents: usize, format: PlanFormat) -> anyhow::Resul
         PlanFormat::Text => {
             let all = count(documents, "object");
             let objects = if plans.len() == documents { all } else { format!("{} of {all}", plans.len()) };
-            let mut text =
-                format!("Plan for {objects}, as if a container engine were running and nothing existed yet:\n");
+            let mut text = format!(
+                "Plan for {objects}, on a container engine that runs and has nothing of them yet; each as if those before it were done:\n"
+            );
             text.extend(plans.iter().map(|plan| format!("\n{plan}")));
             Ok(text)
         }

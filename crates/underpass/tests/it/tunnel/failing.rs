@@ -12,6 +12,7 @@ on_both!(
     a_dead_server_proxy_fails_everything,
     a_dead_container_fails_everything,
     a_container_that_somebody_removed_fails_everything,
+    a_lost_alias_heals,
     what_somebody_leaves_of_a_container_goes_too,
     a_failed_proxy_starts_again_when_it_is_changed,
     a_pair_that_may_restart_heals_on_the_same_port,
@@ -72,16 +73,51 @@ fn a_container_that_somebody_removed_fails_everything(kind: EngineKind) {
     rig.end();
 }
 
+/// As `network disconnect` and `network connect` do: the container has its place again, but not its name.
+fn a_lost_alias_heals(kind: EngineKind) {
+    let (rig, before) = started(kind, "Always");
+    let (id, network) = (before["clientProxyContainerId"].as_str().unwrap(), rig.network_id("p"));
+    for call in ["disconnect", "connect"] {
+        let body = format!(r#"{{"Container":"{id}"}}"#);
+        ask_engine(&rig, "POST", &format!("networks/{network}/{call}"), &body);
+    }
+    let healed = rig.until("p", "healed", |status| {
+        status["restartCount"] == 1 && status["state"] == "Running" && super::rig::is_ready(status)
+    });
+    let port = &tunnel_status(&healed, "a")["clientProxyPort"];
+    assert_eq!(rig.guest("p").echo("h", port, "named"), "named");
+    rig.end();
+}
+
+#[test]
+fn a_server_proxy_that_hangs_is_replaced() {
+    let (rig, before) = started(EngineKind::Docker, "Always");
+    let pid = i32::try_from(before["serverProxyProcessId"].as_i64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    let hung = std::time::Instant::now();
+    rig.until("p", "not Ready", |status| !super::rig::is_ready(status));
+    let seen = hung.elapsed();
+    assert!(seen < std::time::Duration::from_secs(20), "a few seconds, on a busy machine more: {seen:?}");
+    let healed = rig.until("p", "healed", |status| status["restartCount"] == 1 && super::rig::is_ready(status));
+    assert_ne!(healed["serverProxyProcessId"], before["serverProxyProcessId"]);
+    until_dead(&before["serverProxyProcessId"]);
+    rig.end();
+}
+
+fn ask_engine(rig: &Rig, method: &str, path: &str, body: &str) {
+    let socket = rig.engine.address.strip_prefix("unix://").unwrap();
+    let curl = ["-fsS", "--unix-socket", socket, "-X", method, "-H", "Content-Type: application/json", "-d", body];
+    let url = format!("http://engine/v1.41/{path}");
+    let done = std::process::Command::new("curl").args(curl).arg(url).output().unwrap();
+    assert!(done.status.success(), "{path}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
 /// The client proxy's secrets are in a volume, which engines keep when a container is removed without it.
 fn what_somebody_leaves_of_a_container_goes_too(kind: EngineKind) {
     let (rig, before) = started(kind, "Never");
     let id = before["clientProxyContainerId"].as_str().unwrap();
     assert_eq!(rig.volumes().len(), 1);
-    let socket = rig.engine.address.strip_prefix("unix://").unwrap();
-    let curl = ["-fsS", "--unix-socket", socket, "-X", "DELETE"];
-    let url = format!("http://engine/v1.41/containers/{id}?force=true");
-    let removed = std::process::Command::new("curl").args(curl).arg(url).output().unwrap();
-    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    ask_engine(&rig, "DELETE", &format!("containers/{id}?force=true"), "");
     assert_failed(&rig, &before, "somebody else removed it");
     wait_until("the volume to go", PATIENCE, || rig.volumes().is_empty().then_some(()));
     rig.end();

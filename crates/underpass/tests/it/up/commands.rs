@@ -29,9 +29,18 @@ fn a_plan_says_what_would_be_done_and_why() {
     let plan = launch("plan").arg("-f").arg(&file).run().ok();
     assert_contains(
         &plan,
-        &["Plan for 2 objects, as if", "ContainerNetwork web\n", "action      create the network", "because     "],
+        &[
+            "Plan for 2 objects, on a",
+            "each as if those before it were done",
+            "ContainerNetwork web\n",
+            "action      create the network",
+            "because     ",
+        ],
     );
     let document = |format: &str| launch("plan").arg("-f").arg(&file).arg("-o").arg(format).run().ok();
+    for format in ["text", "json"] {
+        assert_eq!(document(format), document(format), "no clock is in it");
+    }
     let json: Value = serde_json::from_str(&document("json")).unwrap();
     let yaml: Value = serde_saphyr::from_str(&document("yaml")).unwrap();
     for plans in [json, yaml] {
@@ -82,7 +91,7 @@ fn a_plan_says_what_it_did_not_check() {
         &ended.stderr,
         &["stdin, document 1 (ConfigMap c): not a kind of underpass; it is not checked here"],
     );
-    assert_contains(&ended.ok(), &["Plan for 1 of 2 objects, as if"]);
+    assert_contains(&ended.ok(), &["Plan for 1 of 2 objects, on a"]);
     assert_eq!(plan(foreign).ok(), "Nothing to plan: there is no object of underpass\n");
     assert_contains(
         &words(&run("plan --help").ok()),
