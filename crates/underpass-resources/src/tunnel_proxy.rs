@@ -42,6 +42,11 @@ pub const DATA_PORT: u16 = 15_050;
     validation = fixed("containerNetworkName"),
     validation = fixed_set("aliases"),
     validation = fixed_optional("baseImage"),
+    validation = at(
+        ".aliases",
+        "!has(self.aliases) || !self.aliases.exists(a, a.lowerAscii() == 'localhost')",
+        "localhost leads every container to itself, whatever a network says; choose another alias, for example host.internal"
+    ),
     // Quadratic, so a longer list is left to the controller, which reports the second tunnel as Failed.
     validation = at(
         ".tunnels",
@@ -100,6 +105,16 @@ pub enum RestartPolicy {
         ".serverAddress",
         "!has(self.serverPort) || has(self.serverAddress)",
         "serverAddress is missing; serverAddress and serverPort go together, for example serverAddress: 127.0.0.1"
+    ),
+    validation = at(
+        ".serverAddress",
+        "!has(self.serverAddress) || !self.serverAddress.matches('^(0[.]0[.]0[.]0|[0:]*:[0:]*)$')",
+        "serverAddress is where to listen, not where a server is; write 127.0.0.1 or ::1 for one on this host"
+    ),
+    validation = at(
+        ".serverAddress",
+        "!has(self.serverAddress) || !self.serverAddress.matches('^((22[4-9]|23[0-9])[.][0-9]+[.][0-9]+[.][0-9]+|[fF][fF][0-9a-fA-F]{2}:.*)$')",
+        "serverAddress is a multicast address, which stands for many; a tunnel leads to one server"
     ),
     validation = at(
         ".serverServiceName",
