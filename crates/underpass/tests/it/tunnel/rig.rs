@@ -43,6 +43,7 @@ impl Rig {
         let ended = self.up.take().unwrap().stop();
         assert_eq!(ended.code, Some(0), "{ended}");
         self.assert_nothing_is_left();
+        assert!(!self.data_dir().join("engine.json").exists(), "nothing stands in any engine");
     }
 
     pub(super) fn assert_nothing_is_left(&self) {
@@ -54,7 +55,6 @@ impl Rig {
         assert_eq!(self.volumes(), Vec::<String>::new());
         let folders = std::fs::read_dir(self.data_dir().join("tunnels")).into_iter().flatten();
         assert_eq!(folders.count(), 0, "the pairs' folders are gone");
-        assert!(!self.data_dir().join("engine.json").exists(), "nothing stands in any engine");
     }
 
     /// Ends the process as a crash would, and waits for its watchdog.
