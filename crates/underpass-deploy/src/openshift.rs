@@ -4,9 +4,11 @@
 
 use serde_json::{Value, json};
 
+use underpass_resources::proxy_server::CONSTRAINTS_ROLE;
+
 use crate::Terms;
 
-const NAME: &str = "underpass-proxy";
+const NAME: &str = CONSTRAINTS_ROLE;
 
 pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
     vec![constraints(terms), usage(terms)]

@@ -66,7 +66,7 @@ fn container(terms: &Terms) -> Value {
     json!({
         "name": "operator",
         "image": terms.image,
-        "args": ["operator", format!("--listen=0.0.0.0:{PORT}")],
+        "args": arguments(terms),
         "env": [field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace")],
         "ports": [{ "name": "http", "containerPort": PORT }],
         "livenessProbe": probe("/healthz", 10),
@@ -81,6 +81,15 @@ fn container(terms: &Terms) -> Value {
             "readOnlyRootFilesystem": true,
         },
     })
+}
+
+fn arguments(terms: &Terms) -> Vec<String> {
+    let image = terms.image.as_str().unwrap_or_default();
+    let mut arguments = vec!["operator".to_owned(), format!("--listen=0.0.0.0:{PORT}"), format!("--image={image}")];
+    if terms.platform == Platform::OpenShift {
+        arguments.push("--openshift".to_owned());
+    }
+    arguments
 }
 
 /// OpenShift gives every namespace users of its own and refuses others.

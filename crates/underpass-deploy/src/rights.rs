@@ -1,12 +1,15 @@
 //! Who may do what: the operator as little as it can work with, people what they may do with Kubernetes' own kinds.
 
 use serde_json::{Value, json};
+use underpass_resources::proxy_server::{CONSTRAINTS_ROLE, TARGETS_ROLE};
 use underpass_resources::{HOSTED_CLUSTER_GROUP, KINDS, UNDERPASS_GROUP};
 
 use crate::{OPERATOR, Terms};
 
 const ROLES: &str = "rbac.authorization.k8s.io";
 const ROLES_V1: &str = "rbac.authorization.k8s.io/v1";
+/// Whose objects stay until everything that was made for them has gone.
+const WITH_FINALIZER: [&str; 1] = ["proxyservers"];
 
 pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
     vec![
@@ -26,6 +29,7 @@ pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
             "rules": lease_rules(),
         }),
         binding(terms, "Role"),
+        targets(terms),
         people(terms, "underpass-view", &["view"], &["get", "list", "watch"]),
         people(
             terms,
@@ -40,18 +44,50 @@ fn operator_rules() -> Vec<Value> {
     let mut rules: Vec<Value> = [UNDERPASS_GROUP, HOSTED_CLUSTER_GROUP].into_iter().flat_map(kinds_of_group).collect();
     // What ends or begins is told as Events.
     rules.push(json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"] }));
+    rules.extend(proxy_rules());
     rules
 }
 
-/// Objects are read and their status is written; none is made, changed or deleted.
-fn kinds_of_group(group: &str) -> [Value; 2] {
+/// Objects are read and their status is written; none is made, changed or deleted. A finalizer is a change of the object.
+fn kinds_of_group(group: &str) -> Vec<Value> {
     let plurals = || KINDS.iter().filter(|kind| kind.group == group).map(|kind| kind.plural);
     let objects: Vec<&str> = plurals().collect();
     let status: Vec<String> = plurals().map(|plural| format!("{plural}/status")).collect();
-    [
+    let held: Vec<&str> = plurals().filter(|plural| WITH_FINALIZER.contains(plural)).collect();
+    let mut rules = vec![
         json!({ "apiGroups": [group], "resources": objects, "verbs": ["get", "list", "watch"] }),
         json!({ "apiGroups": [group], "resources": status, "verbs": ["patch"] }),
+    ];
+    if !held.is_empty() {
+        rules.push(json!({ "apiGroups": [group], "resources": held, "verbs": ["patch"] }));
+    }
+    rules
+}
+
+/// What the pods of a ProxyServer need. Of rights it can give away only what it has, and two roles by name.
+fn proxy_rules() -> [Value; 9] {
+    let all = ["get", "list", "watch", "create", "patch", "delete"];
+    [
+        json!({ "apiGroups": [""], "resources": ["serviceaccounts", "configmaps", "services"], "verbs": all }),
+        json!({ "apiGroups": ["apps"], "resources": ["deployments"], "verbs": all }),
+        json!({ "apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": all }),
+        json!({ "apiGroups": [ROLES], "resources": ["roles", "rolebindings"], "verbs": all }),
+        json!({ "apiGroups": [ROLES], "resources": ["clusterroles"], "resourceNames": [TARGETS_ROLE, CONSTRAINTS_ROLE], "verbs": ["bind"] }),
+        json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update", "patch", "delete"] }),
+        json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"] }),
+        json!({ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"] }),
+        json!({ "apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"] }),
     ]
+}
+
+/// For the proxies: bound where their backends lead to, and nowhere else.
+fn targets(terms: &Terms) -> Value {
+    let read = ["get", "list", "watch"];
+    let rules = [
+        json!({ "apiGroups": [""], "resources": ["services"], "verbs": read }),
+        json!({ "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": read }),
+    ];
+    cluster_role(terms, TARGETS_ROLE, &json!({}), &rules)
 }
 
 /// A new name cannot be granted by name.

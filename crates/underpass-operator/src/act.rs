@@ -6,12 +6,14 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use underpass_engines::{ContainerEngine, EngineError};
+use underpass_plan::proxy_deployment::Place;
 use underpass_plan::tunnel_proxy::manifest;
 use underpass_plan::{Action, Cause, ClientEndpoints, Subject};
 
 use crate::answer::Answer;
 use crate::apply::FIELD_MANAGER;
 use crate::images::Images;
+use crate::objects;
 use crate::pairs::{PairError, Pairs};
 use crate::reconcile::Key;
 
@@ -42,6 +44,12 @@ pub enum ActionError {
     Pair(#[from] PairError),
     #[error("the EndpointSlice {place} cannot be written: {source}")]
     Endpoints { place: String, source: Answer },
+    #[error("{place} cannot be written: {source}")]
+    Object { place: Place, source: Answer },
+    #[error("{place} cannot be deleted: {source}")]
+    Delete { place: Place, source: Answer },
+    #[error("what pod {pod} said cannot be taken back: {source}")]
+    Report { pod: String, source: Answer },
 }
 
 impl Outcome {
@@ -64,7 +72,8 @@ impl ActionError {
             Self::Remove { source: EngineError::Unavailable(_), .. } => Cause::NoContainerEngine,
             Self::Remove { .. } => Cause::NotRemoved,
             Self::Pair(error) => error.cause(),
-            Self::Endpoints { .. } => Cause::NotWritten,
+            Self::Endpoints { .. } | Self::Object { .. } | Self::Report { .. } => Cause::NotWritten,
+            Self::Delete { .. } => Cause::NotRemoved,
         }
     }
 }
@@ -99,6 +108,9 @@ impl Outside {
             Action::RemovePairFolder => self.pairs.remove_folder(uid).await?,
             Action::WriteEndpoints(endpoints) => write(client, endpoints).await?,
             Action::RemoveEndpoints { namespace, name } => remove_endpoints(client, namespace, name).await?,
+            Action::ApplyObject { .. } | Action::DeleteObject { .. } | Action::ForgetReport { .. } => {
+                objects::act(client, subject, action).await?;
+            }
         }
         Ok(Outcome::Done)
     }

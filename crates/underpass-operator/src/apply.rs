@@ -18,6 +18,7 @@ use crate::answer::Answer;
 use crate::events::Recorder;
 use crate::kinds;
 use crate::metrics::{Metrics, WriteTarget};
+use crate::objects;
 
 /// Who owns the fields that we write.
 pub const FIELD_MANAGER: &str = "underpass";
@@ -154,9 +155,13 @@ impl Applier {
             (None, Action::RemoveEndpoints { namespace, name }) => {
                 remove_endpoints(&self.client, namespace, name).await.map(|()| Outcome::Done)
             }
+            (None, Action::ApplyObject { .. } | Action::DeleteObject { .. } | Action::ForgetReport { .. }) => {
+                objects::act(&self.client, subject, action).await.map(|()| Outcome::Done)
+            }
             (None, _) => return Err(ApplyError::NoMachine(action.to_string())),
         };
-        self.metrics.wrote(WriteTarget::Engine, &outcome);
+        let target = if objects::concerns(action) { WriteTarget::Object } else { WriteTarget::Engine };
+        self.metrics.wrote(target, &outcome);
         let refusal = outcome.as_ref().ok().and_then(Outcome::refusal);
         let succeeded = outcome.is_ok() && refusal.is_none();
         info!(%subject, %action, succeeded, refusal, "acted");

@@ -50,6 +50,7 @@ pub(crate) enum WriteTarget {
     Status,
     Event,
     Engine,
+    Object,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]

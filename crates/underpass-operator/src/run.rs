@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::{Stream, StreamExt, future, stream};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ApiResource, ObjectMeta};
 use kube::{Api, Client};
@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use underpass_engines::{ContainerEngine, TunnelImages};
+use underpass_plan::proxy_deployment::{self, Site};
 use underpass_plan::unbuilt::Lacking;
 use underpass_resources::{KINDS, Kind};
 
@@ -27,18 +28,21 @@ use crate::interests::{Interest, Interests};
 use crate::kinds;
 use crate::leadership::{Seat, lead};
 use crate::metrics::Metrics;
-use crate::observe::{ContainerNetworks, TunnelProxies, Unbuilt};
+use crate::objects;
+use crate::observe::{ContainerNetworks, ProxyServers, TunnelProxies, Unbuilt};
 use crate::pairs::Pairs;
 use crate::reach::{Unreachable, check};
 use crate::reconcile::{Key, Reconcile};
 use crate::sweep::Sweep;
-use crate::triggers::{Watch, concerning, engine_changes, key};
+use crate::triggers::{Watch, concerning, engine_changes, key, owner};
 use crate::watchdog::{Watchdog, WatchdogCommand};
 
 #[derive(Clone)]
 pub struct Settings {
     /// Where the kinds are built that need a container engine. `None` on a cluster: their objects say that it takes a machine.
     pub machine: Option<Machine>,
+    /// The cluster on which pods are made; `None` where no node runs any.
+    pub cluster: Option<Site>,
     pub pace: Pace,
     pub metrics: Metrics,
     pub health: Health,
@@ -140,6 +144,13 @@ impl Controllers {
             ("ContainerNetwork" | "ContainerNetworkTunnelProxy", None) => {
                 self.start_unbuilt(kind, Lacking::ContainerEngine);
             }
+            ("ProxyServer", built) => {
+                self.built = built;
+                match self.settings.cluster.clone() {
+                    Some(site) => self.start_proxy_servers(kind, site),
+                    None => self.start_unbuilt(kind, Lacking::Cluster),
+                }
+            }
             (_, built) => {
                 self.built = built;
                 self.start_unbuilt(kind, Lacking::Controller);
@@ -186,6 +197,18 @@ impl Controllers {
         built
     }
 
+    /// Whatever belongs to a ProxyServer says so, in whichever namespace it is.
+    fn start_proxy_servers(&mut self, kind: &'static Kind, site: Site) {
+        let mut changes = vec![self.own_changes(kind).map(key).boxed()];
+        let pods = ApiResource::erase::<Pod>(&());
+        let owned = proxy_deployment::KINDS.map(|kind| (kind.kind, objects::resource(kind)));
+        for (kind, resource) in owned.into_iter().chain([("Pod", pods)]) {
+            let watch = Watch { labels: Some(proxy_deployment::OWNER_LABEL), ..self.watch(kind, &resource) };
+            changes.push(watch.changes().filter_map(|meta| future::ready(owner(&meta))).boxed());
+        }
+        self.start(ProxyServers::new(self.client.clone(), site), stream::select_all(changes));
+    }
+
     fn own_changes(&self, kind: &'static Kind) -> impl Stream<Item = ObjectMeta> + Send + use<> {
         let first_look = self.settings.first_look.clone();
         if let Some(first_look) = &first_look {
@@ -199,7 +222,7 @@ impl Controllers {
         let objects = Api::all_with(self.client.clone(), resource);
         let Settings { health, metrics, .. } = self.settings.clone();
         health.watches(kind);
-        Watch { kind, objects, health, metrics, first_look: None }
+        Watch { kind, objects, labels: None, health, metrics, first_look: None }
     }
 
     fn start<R: Reconcile>(&mut self, reconciler: R, triggers: impl Stream<Item = Key> + Send + 'static) {

@@ -15,6 +15,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use tracing::{debug, warn};
 use underpass_engines::Change;
+use underpass_plan::proxy_deployment::OWNER_ANNOTATION;
 
 use crate::answer::Answer;
 use crate::first_look::FirstLook;
@@ -27,6 +28,8 @@ use crate::reconcile::Key;
 pub(crate) struct Watch {
     pub(crate) kind: &'static str,
     pub(crate) objects: Api<PartialObjectMeta<DynamicObject>>,
+    /// Only those with this label.
+    pub(crate) labels: Option<&'static str>,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
     /// Of a kind whose objects are ours.
@@ -36,9 +39,10 @@ pub(crate) struct Watch {
 impl Watch {
     /// Every object once at the start, then every object that changes. A broken watch is taken up again with a back-off, forever.
     pub(crate) fn changes(self) -> impl Stream<Item = ObjectMeta> + Send {
-        let Self { kind, objects, health, metrics, first_look } = self;
+        let Self { kind, objects, labels, health, metrics, first_look } = self;
         let mut present = Present::default();
-        watcher(objects, watcher::Config::default()).default_backoff().filter_map(move |event| {
+        let config = watcher::Config { label_selector: labels.map(str::to_owned), ..watcher::Config::default() };
+        watcher(objects, config).default_backoff().filter_map(move |event| {
             future::ready(match event {
                 Ok(event) => {
                     if matches!(event, Event::InitDone) {
@@ -142,6 +146,12 @@ pub(crate) fn engine_changes(
             Change::Network { name, .. } => interests.who_wants(&Interest::EngineNetwork(name)),
         })
     })
+}
+
+/// The object to which another one says that it belongs.
+pub(crate) fn owner(meta: &ObjectMeta) -> Option<Key> {
+    let (namespace, name) = meta.annotations.as_ref()?.get(OWNER_ANNOTATION)?.split_once('/')?;
+    Some(Key::namespaced(namespace, name))
 }
 
 pub(crate) fn key(meta: ObjectMeta) -> Key {

@@ -10,6 +10,7 @@
 pub mod container_network;
 mod plan;
 mod preview;
+pub mod proxy_deployment;
 pub mod proxy_server;
 mod ready;
 mod render;

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use underpass_resources::tunnel_proxy::TunnelProtocol;
 
+use crate::proxy_deployment::Place;
+
 /// What one pass does to one object, in the order of the fields: the finalizer is stored before the first action runs, the status says
 /// what was observed (never what is hoped for), and a finalizer is taken away last.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -82,6 +84,20 @@ pub enum Action {
     RemoveEndpoints {
         namespace: String,
         name: String,
+    },
+    /// Makes an object of the cluster what this says, and leaves what it does not say.
+    ApplyObject {
+        place: Place,
+        object: Box<Value>,
+    },
+    DeleteObject {
+        place: Place,
+        /// A successor of the same name stays.
+        uid: String,
+    },
+    /// Takes back what a pod that is gone has said in its proxy's status.
+    ForgetReport {
+        pod: String,
     },
 }
 

@@ -6,11 +6,12 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use underpass_resources::container_network::NetworkState;
 use underpass_resources::{
-    ContainerNetwork, ContainerNetworkSpec, ContainerNetworkStatus, ContainerNetworkTunnelProxy,
+    ContainerNetwork, ContainerNetworkSpec, ContainerNetworkStatus, ContainerNetworkTunnelProxy, ProxyServer,
 };
 
 use crate::container_network::{self, Engine};
 use crate::plan::Plan;
+use crate::proxy_deployment::{self, Attachment, Site};
 use crate::{tunnel_proxy, unbuilt};
 
 /// The fields of a status that say when.
@@ -23,7 +24,7 @@ pub enum PreviewError {
 }
 
 /// Plans for `object`, which is validated and carries its defaults, as if it had just been created together with `all`: an engine that
-/// can be driven, and nothing made yet. It has no time in it: two plans of one file are equal.
+/// can be driven, or a cluster, and nothing made yet. It has no time in it: two plans of one file are equal.
 pub fn preview(object: &Value, all: &[Value]) -> Result<Plan, PreviewError> {
     let mut plan = with_times(object, all, Timestamp::UNIX_EPOCH)?;
     plan.status.iter_mut().for_each(remove_times);
@@ -53,8 +54,27 @@ fn with_times(object: &Value, all: &[Value], now: Timestamp) -> Result<Plan, Pre
         let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
         return Ok(tunnel_proxy::plan(&on_a_running_network(object, all, now)));
     }
+    if object["kind"] == "ProxyServer" {
+        let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
+        return Ok(proxy_deployment::plan(&on_a_cluster(object, now)));
+    }
     let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
     Ok(unbuilt::plan(&unbuilt::Observed { object, lacking: unbuilt::Lacking::default(), now }))
+}
+
+/// One that has everything that the object speaks of, and nothing of its own.
+fn on_a_cluster(object: ProxyServer, now: Timestamp) -> proxy_deployment::Observed {
+    proxy_deployment::Observed {
+        found: Vec::new(),
+        namespaces: proxy_deployment::target_namespaces(&object),
+        pods: Vec::new(),
+        attachment: Attachment::Found { config: None },
+        infra_network: None,
+        site: Site { image: "<the operator's own image>".to_owned(), openshift: false },
+        failure: None,
+        object,
+        now,
+    }
 }
 
 /// The first step that is the object's own: its network is there, and so is the image.

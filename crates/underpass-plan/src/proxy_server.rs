@@ -10,6 +10,7 @@ mod admission;
 mod bootstrap;
 mod explain;
 mod listener;
+mod report;
 mod route;
 mod targets;
 
@@ -26,8 +27,9 @@ use underpass_tables::{Limits, LogLevel, RelayTable};
 use admission::Admission;
 use targets::Targets;
 
-pub use bootstrap::Bootstrap;
+pub use bootstrap::{ADMIN_CLUSTER, Bootstrap};
 pub use explain::{Answer, Explanation, Question, Step, Way, explain};
+pub use report::{Crossing, Crossings, backends, crossings};
 pub use targets::external_name;
 
 /// All that decides what a relay does.

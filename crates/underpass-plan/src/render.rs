@@ -86,6 +86,9 @@ impl fmt::Display for Action {
                 write!(f, "show {addresses} port {port} as endpoints of {namespace}/{service} (EndpointSlice {name})")
             }
             Self::RemoveEndpoints { namespace, name } => write!(f, "remove the EndpointSlice {namespace}/{name}"),
+            Self::ApplyObject { place, .. } => write!(f, "apply {place}"),
+            Self::DeleteObject { place, .. } => write!(f, "delete {place}"),
+            Self::ForgetReport { pod } => write!(f, "forget what pod {pod} said, which is gone"),
         }
     }
 }

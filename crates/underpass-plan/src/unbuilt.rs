@@ -20,6 +20,8 @@ pub enum Lacking {
     /// A version that can.
     #[default]
     Controller,
+    /// A cluster, whose nodes run pods.
+    Cluster,
     /// Controllers on a machine that has one. They may run beside those that ask here, and know better.
     ContainerEngine,
 }
@@ -78,7 +80,7 @@ pub fn plan(observed: &Observed) -> Plan {
 
 fn leaving(lacking: Lacking) -> &'static str {
     match lacking {
-        Lacking::Controller => "it is being deleted, and nothing was ever made for it",
+        Lacking::Controller | Lacking::Cluster => "it is being deleted, and nothing was ever made for it",
         Lacking::ContainerEngine => {
             "it is being deleted; what was made for it is removed by the controllers that made it"
         }
@@ -95,6 +97,7 @@ fn is_looked_after(stored: &[Condition], generation: Option<i64>) -> bool {
 fn reason(lacking: Lacking) -> &'static str {
     match lacking {
         Lacking::Controller => "NotInThisVersion",
+        Lacking::Cluster => "NeedsCluster",
         Lacking::ContainerEngine => "NeedsContainerEngine",
     }
 }
@@ -103,6 +106,7 @@ fn because(observed: &Observed) -> String {
     let kind = with_article(&observed.object.kind);
     match observed.lacking {
         Lacking::Controller => format!("this version has no controller that builds {kind}"),
+        Lacking::Cluster => format!("{kind} is built on a Kubernetes cluster, and this is none"),
         Lacking::ContainerEngine => format!("{kind} is built on a machine with a container engine, and this is none"),
     }
 }
@@ -113,6 +117,11 @@ fn message(observed: &Observed) -> String {
         Lacking::Controller => format!(
             "this version of underpass stores and checks {kind} but does not build its crossing yet; \
              nothing was done for this object, and a version that can will find it here"
+        ),
+        Lacking::Cluster => format!(
+            "{kind} is carried by pods, and no node runs pods here: nothing was done for this object; on a cluster the operator builds it \
+             (`underpass install`), and `underpass proxy --proxy-name {}` carries it on this machine",
+            observed.object.metadata.name.as_deref().unwrap_or_default()
         ),
         Lacking::ContainerEngine => format!(
             "the operator on this cluster has no container engine, which {kind} needs: nothing was done for this object; \

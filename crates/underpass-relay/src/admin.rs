@@ -40,9 +40,25 @@ impl AdminState {
         Arc::new(Self { relay, refused: Mutex::default(), started: SystemTime::now() })
     }
 
+    pub fn refused(&self) -> Option<RefusedSource> {
+        self.refused.lock().clone()
+    }
+
     /// Remembers what was refused last; None when everything was taken.
     pub fn set_refused(&self, refused: Option<RefusedSource>) {
         *self.refused.lock() = refused;
+    }
+}
+
+/// What others than whoever is on this machine may see.
+const SHOWN: [&str; 2] = ["/ready", "/stats/prometheus"];
+
+/// One of the few pages that are shown to others too, or that the process lives.
+pub fn shown_page(path: &str, state: &AdminState) -> Option<Page> {
+    match path {
+        "/healthz" => Some(Page::text(StatusCode::OK, "ok\n")),
+        path if SHOWN.contains(&path) => pages::page(path, "", state),
+        _ => None,
     }
 }
 

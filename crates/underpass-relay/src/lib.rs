@@ -33,8 +33,8 @@ mod token;
 mod wheel;
 mod worker;
 
-pub use admin::{Admin, AdminState, RefusedSource};
-pub use health::HealthChecks;
+pub use admin::{Admin, AdminState, RefusedSource, shown_page};
+pub use health::{HealthChecks, any_certificate};
 pub use listen::BindError;
 pub use live::{Endpoint, Live, LiveListener, LiveRoute};
 pub use record::End;

@@ -14,6 +14,16 @@ use crate::rules::{at, different, fixed};
 
 /// Envoy's and our relay's admin port, on loopback.
 pub const ADMIN_PORT: u16 = 9901;
+/// Where a pod shows /stats/prometheus and /ready of its data plane, on the pod network.
+pub const METRICS_PORT: u16 = 9902;
+/// Where a pod's manager shows /healthz, /readyz and /metrics of itself, on the pod network.
+pub const MANAGER_PORT: u16 = 9903;
+/// The ClusterRole for who may read the Services of a namespace; installed with the operator, bound where backends lead to.
+pub const TARGETS_ROLE: &str = "underpass-proxy-targets";
+/// The ClusterRole for who may use OpenShift's constraints for proxies; installed with the operator.
+pub const CONSTRAINTS_ROLE: &str = "underpass-proxy";
+/// Ports that no backend can have.
+pub const OWN_PORTS: [u16; 3] = [ADMIN_PORT, METRICS_PORT, MANAGER_PORT];
 
 /// Where the proxy stands, and what it leads to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -54,13 +64,13 @@ pub const ADMIN_PORT: u16 = 9901;
     ),
     validation = at(
         ".backends",
-        format!("self.backends.all(b, b.port != self.xdsPort && b.port != {ADMIN_PORT})"),
-        "a backend listens on xdsPort or on 9901, which the proxy needs for itself; choose another port, or another xdsPort"
+        format!("self.backends.all(b, b.port != self.xdsPort && !(b.port in {OWN_PORTS:?}))"),
+        "a backend listens on xdsPort or on 9901 to 9903, which the proxy needs for itself; choose another port, or another xdsPort"
     ),
     validation = at(
         ".xdsPort",
-        format!("self.xdsPort != {ADMIN_PORT} && self.xdsPort != self.port"),
-        "xdsPort must differ from port and from 9901, the admin port; choose another, for example 18000"
+        format!("!(self.xdsPort in {OWN_PORTS:?}) && self.xdsPort != self.port"),
+        "xdsPort must differ from port and from 9901 to 9903, the proxy's own; choose another, for example 18000"
     ),
     validation = fixed("namingStyle")
 )]
@@ -323,6 +333,36 @@ pub struct ProxyServerStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub backends: Vec<BackendStatus>,
+
+    /// What every pod says of itself; the conditions are made of this.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub pods: Vec<PodReport>,
+}
+
+/// What one pod of a proxy says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodReport {
+    /// Name of the pod.
+    pub name: String,
+
+    /// The generation of the spec that its data plane was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// Version of the configuration that its data plane runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration_version: Option<String>,
+
+    /// What its data plane refused, in its own words. The configuration before stays in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
+
+    /// One entry per backend, sorted by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub backends: Vec<BackendStatus>,
 }
 
 /// What became of one backend.
@@ -332,8 +372,12 @@ pub struct BackendStatus {
     /// Name of the backend.
     pub name: String,
 
-    /// Whether the data plane serves it.
+    /// Whether the data plane serves it, and a probe has crossed it where one can.
     pub ready: bool,
+
+    /// Why not, in one word: Excluded, ServiceNotFound, NoEndpoints, NotTried, NotCrossed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 
     /// Endpoints of its Service.
     pub endpoints: i32,

@@ -131,6 +131,11 @@ impl<'a, D: Dialect> Talk<'a, D> {
                 return Ok(None);
             }
         }
+        for kind in Kind::ALL {
+            if let Some(version) = self.stream.settled(kind) {
+                self.shared.reports.settled(&self.node, kind, version);
+            }
+        }
         Ok(Some(self.stream.wait_until()))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::snapshot::Kind;
+use crate::snapshot::{Kind, Snapshot};
 
 /// What one Envoy made of everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,21 @@ impl Report {
             Kind::Endpoints => &self.endpoints,
             Kind::Listener => &self.listeners,
         }
+    }
+
+    /// Whether it runs all of this.
+    pub fn runs(&self, snapshot: &Snapshot) -> bool {
+        // Endpoints that nobody asks for any more are not told to be gone.
+        [Kind::Cluster, Kind::Listener].into_iter().all(|kind| {
+            let outcome = self.of(kind);
+            outcome.rejected.is_none() && outcome.accepted.as_ref() == Some(&snapshot.of(kind).version)
+        })
+    }
+
+    /// What it refused, in its own words.
+    pub fn refusal(&self) -> Option<&str> {
+        let refused = Kind::ALL.into_iter().find_map(|kind| self.of(kind).rejected.as_ref());
+        refused.map(|rejection| rejection.reason.as_str())
     }
 
     fn of_mut(&mut self, kind: Kind) -> &mut Outcome {
@@ -95,6 +110,17 @@ impl Reports {
                 Some(reason) => outcome.rejected = Some(Rejection { version, reason }),
             }
         });
+    }
+
+    /// There is nothing more to tell it of this version. What it refused it still refuses.
+    pub(crate) fn settled(&self, node: &str, kind: Kind, version: &Arc<str>) {
+        let known = self.of(node).is_some_and(|report| {
+            let outcome = report.of(kind);
+            outcome.rejected.is_some() || outcome.accepted.as_ref() == Some(version)
+        });
+        if !known {
+            self.note(node, |report| report.of_mut(kind).accepted = Some(version.clone()));
+        }
     }
 
     fn note(&self, node: &str, change: impl FnOnce(&mut Report)) {

@@ -131,6 +131,12 @@ impl Stream {
         Kind::ALL.into_iter().find_map(|kind| self.next_of(kind, snapshot, now))
     }
 
+    /// The version of which the client has everything that it asked for, whether it was sent here or on a stream before this one.
+    pub(crate) fn settled(&self, kind: Kind) -> Option<&Arc<str>> {
+        let channel = &self.channels[kind as usize];
+        channel.settled.as_ref().filter(|_| channel.under_way.is_none())
+    }
+
     /// When there may be more to send although nothing happened.
     pub(crate) fn wait_until(&self) -> Option<Instant> {
         self.waiting_since.map(|since| since + LONGEST_WAIT)

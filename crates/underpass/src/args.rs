@@ -9,6 +9,8 @@ use underpass_protocols::NormalName;
 use underpass_resources::proxy_server::ADMIN_PORT;
 use underpass_resources::proxy_server::LogLevel;
 
+use crate::proxy::Pod;
+
 const EXAMPLES: &str = "\
 Examples:
   underpass up                              run everything here, until Ctrl-C
@@ -443,6 +445,12 @@ pub(crate) struct Operator {
     /// Where /healthz, /readyz and /metrics are served; port 0 lets the system choose, and the log says which
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) listen: SocketAddr,
+    /// The image that pods of ours run from unless their object says otherwise
+    #[arg(long, value_name = "IMAGE", default_value_t = format!("underpass:{}", underpass_deploy::VERSION))]
+    pub(crate) image: String,
+    /// Pods get no user of our choice, and leave to use the constraints that are installed for them
+    #[arg(long)]
+    pub(crate) openshift: bool,
 }
 
 #[derive(Debug, Group)]
@@ -507,6 +515,13 @@ pub(crate) struct Proxy {
     /// Where the bootstrap configuration of that Envoy is written: start it with `envoy -c PATH`
     #[arg(long, value_name = "PATH", requires = "xds_port")]
     pub(crate) envoy_bootstrap: Option<PathBuf>,
+    /// The pod that this runs in: its state is told in the ProxyServer's status
+    #[arg(long, value_name = "NAME", requires_all = ["proxy_name", "pod_ip"])]
+    pub(crate) pod: Option<String>,
+    /// The pod's address, at which others may see /ready and /stats/prometheus of the data plane (port 9902), and /healthz,
+    /// /readyz and /metrics of what feeds an Envoy (port 9903)
+    #[arg(long, value_name = "ADDRESS", requires = "pod")]
+    pub(crate) pod_ip: Option<IpAddr>,
     /// How many threads carry the traffic [default: one per core]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
@@ -523,6 +538,13 @@ pub(crate) struct Proxy {
     /// What is printed on stdout when the proxy is ready
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: TextOrJson,
+}
+
+impl Proxy {
+    /// Where it runs, if that is a pod.
+    pub(crate) fn in_pod(&self) -> Option<Pod> {
+        Some(Pod { name: self.pod.clone()?, address: self.pod_ip? })
+    }
 }
 
 #[derive(Debug, Group)]

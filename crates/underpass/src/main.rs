@@ -11,6 +11,7 @@ mod first_look;
 mod following;
 mod leftovers;
 mod logging;
+mod manager_pages;
 mod manifests;
 mod output;
 mod own_pages;

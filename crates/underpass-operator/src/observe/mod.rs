@@ -1,9 +1,11 @@
 //! One file per kind: what is gathered before the planner decides.
 
 mod container_network;
+mod proxy_server;
 mod tunnel_proxy;
 mod unbuilt;
 
 pub use container_network::ContainerNetworks;
+pub use proxy_server::ProxyServers;
 pub use tunnel_proxy::TunnelProxies;
 pub use unbuilt::Unbuilt;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use underpass_resources::ProxyServer;
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
-use underpass_resources::proxy_server::ADMIN_PORT;
+use underpass_resources::proxy_server::OWN_PORTS;
 use underpass_tables::{Reject, Transport};
 
 use super::key;
@@ -46,9 +46,7 @@ impl<'a> Admission<'a> {
     pub(super) fn offer_all(&mut self, proxy: &'a ProxyServer) {
         for backend in &proxy.spec.backends {
             if let Err(reason) = self.offer(proxy, backend) {
-                let (namespace, name) = key(&proxy.metadata);
-                let entry = format!("ProxyServer {namespace}/{name}, backend {}", backend.name);
-                self.rejects.push(Reject { entry, reason });
+                self.rejects.push(Reject { entry: entry(proxy, backend), reason });
             }
         }
     }
@@ -60,7 +58,7 @@ impl<'a> Admission<'a> {
     /// Everything that could be wrong is asked before anything is remembered.
     fn offer(&mut self, proxy: &'a ProxyServer, backend: &'a ProxyBackend) -> Result<(), String> {
         let place = self.place(proxy, backend)?;
-        let route = format!("{}-{}", key(&proxy.metadata).1, backend.name);
+        let route = route_name(proxy, backend);
         if self.routes.contains(&route) {
             return Err(format!("another backend is called {route} already; choose another name"));
         }
@@ -91,8 +89,10 @@ impl<'a> Admission<'a> {
             return Err(format!("serverIP {} is not an address", spec.network_config.server_ip));
         };
         let port = backend.port;
-        if port == ADMIN_PORT || port == spec.xds_port {
-            return Err(format!("port {port} is needed by the proxy itself (9901 and xdsPort); choose another"));
+        if OWN_PORTS.contains(&port) || port == spec.xds_port {
+            return Err(format!(
+                "port {port} is needed by the proxy itself (9901 to 9903 and xdsPort); choose another"
+            ));
         }
         let transport = match backend.protocol {
             BackendProtocol::Udp => Transport::Datagram,
@@ -141,6 +141,17 @@ impl<'a> Admission<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// What a backend is called where it is refused.
+pub(super) fn entry(proxy: &ProxyServer, backend: &ProxyBackend) -> String {
+    let (namespace, name) = key(&proxy.metadata);
+    format!("ProxyServer {namespace}/{name}, backend {}", backend.name)
+}
+
+/// What the route of a backend is called.
+pub(super) fn route_name(proxy: &ProxyServer, backend: &ProxyBackend) -> String {
+    format!("{}-{}", key(&proxy.metadata).1, backend.name)
 }
 
 /// A port is served by one object: two would have to agree about every one of its names.

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 /// The cluster by which Envoy reaches what feeds it.
 const XDS_CLUSTER: &str = "xds_cluster";
-/// The cluster by which Envoy's own pages are shown elsewhere.
-const ADMIN_CLUSTER: &str = "admin";
+/// The cluster by which Envoy's own pages are shown elsewhere, by a listener that it is told of.
+pub const ADMIN_CLUSTER: &str = "admin";
 /// When nothing else is asked for: more than a proxy carries, less than what exhausts a machine.
 const MOST_CONNECTIONS: u32 = 50_000;
 
@@ -19,19 +19,12 @@ pub struct Bootstrap<'a> {
     /// Of loopback.
     pub xds_port: u16,
     pub admin: SocketAddr,
-    /// Where /stats/prometheus and /ready are shown to others, and nothing else is.
-    pub metrics_port: Option<u16>,
     pub max_connections: Option<u32>,
 }
 
 impl Bootstrap<'_> {
     pub fn to_json(&self) -> Value {
-        let mut clusters = vec![self.xds_cluster()];
-        let mut listeners = Vec::new();
-        if let Some(port) = self.metrics_port {
-            clusters.push(static_cluster(ADMIN_CLUSTER, self.admin));
-            listeners.push(metrics_listener(port));
-        }
+        let clusters = [self.xds_cluster(), static_cluster(ADMIN_CLUSTER, self.admin)];
         let by_ads = || json!({ "ads": {}, "resource_api_version": "V3" });
         json!({
             "node": { "id": self.node, "cluster": self.node.rsplit('/').next() },
@@ -45,7 +38,7 @@ impl Bootstrap<'_> {
                 "cds_config": by_ads(),
                 "lds_config": by_ads(),
             },
-            "static_resources": { "clusters": clusters, "listeners": listeners },
+            "static_resources": { "clusters": clusters },
             "overload_manager": { "resource_monitors": [{
                 "name": "envoy.resource_monitors.global_downstream_max_connections",
                 "typed_config": {
@@ -85,31 +78,4 @@ fn static_cluster(name: &str, address: SocketAddr) -> Value {
 
 fn socket_address(address: SocketAddr) -> Value {
     json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } })
-}
-
-/// Reading only, and only these two pages: the admin port itself can also be told to quit.
-fn metrics_listener(port: u16) -> Value {
-    let page = |path: &str| json!({ "match": { "path": path }, "route": { "cluster": ADMIN_CLUSTER } });
-    let manager = json!({
-        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "metrics",
-        "request_timeout": "30s",
-        "request_headers_timeout": "10s",
-        "common_http_protocol_options": { "idle_timeout": "60s" },
-        "route_config": { "virtual_hosts": [{
-            "name": "metrics",
-            "domains": ["*"],
-            "routes": [page("/stats/prometheus"), page("/ready")],
-        }]},
-        "http_filters": [{
-            "name": "envoy.filters.http.router",
-            "typed_config": { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" },
-        }],
-    });
-    json!({
-        "name": "metrics",
-        "address": socket_address((Ipv4Addr::UNSPECIFIED, port).into()),
-        "ignore_global_conn_limit": true,
-        "filter_chains": [{ "filters": [{ "name": "envoy.filters.network.http_connection_manager", "typed_config": manager }] }],
-    })
 }

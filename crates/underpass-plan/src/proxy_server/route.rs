@@ -77,7 +77,8 @@ fn health_check(check: &proxy_backend::HealthCheck, backend: &ProxyBackend) -> H
     }
 }
 
-fn check_name(backend: &ProxyBackend) -> String {
+/// A name that leads to the backend.
+pub(super) fn check_name(backend: &ProxyBackend) -> String {
     let plain = backend.hostnames().find(|name| !name.starts_with('*'));
     plain.map_or_else(|| backend.hostname.replacen('*', CHECK_LABEL, 1), str::to_owned)
 }

@@ -13,6 +13,9 @@ use super::{Cluster, key};
 /// The label that says whose endpoints a slice lists.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
+/// How the trouble of a backend begins whose Service is not there.
+pub(super) const SERVICE_NOT_FOUND: &str = "service not found";
+
 /// Namespace and name.
 type Key<'a> = (&'a str, &'a str);
 
@@ -53,7 +56,7 @@ impl<'a> Targets<'a> {
             return Err(format!("the services of namespace {namespace} cannot be seen: {reason}"));
         }
         let service =
-            self.services.get(&(namespace, name)).ok_or_else(|| format!("service not found: {namespace}/{name}"))?;
+            self.services.get(&(namespace, name)).ok_or_else(|| format!("{SERVICE_NOT_FOUND}: {namespace}/{name}"))?;
         if let Some(outside) = external_name(service) {
             return self.outside(outside, backend, namespace, name);
         }

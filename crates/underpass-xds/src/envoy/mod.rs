@@ -7,6 +7,7 @@ mod cluster;
 mod endpoints;
 mod filter_chain;
 mod listener;
+mod metrics;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -28,6 +29,8 @@ use crate::snapshot::{Resource, Resources, Snapshot};
 #[derive(Default)]
 pub struct Translator {
     known: HashMap<String, Known>,
+    /// What is told beside every table.
+    beside: Option<(Arc<str>, Arc<Resource>)>,
 }
 
 /// A route and what it became.
@@ -38,6 +41,13 @@ struct Known {
 }
 
 impl Translator {
+    /// Has every Envoy show its metrics, and whether it is ready, at this address: by a cluster of its own that leads to its admin port.
+    pub fn with_metrics(address: SocketAddr, admin_cluster: &str) -> Self {
+        let listener = metrics::listener(address, admin_cluster);
+        let beside = (Arc::from(listener.name.as_str()), Arc::new(Resource::new(&listener)));
+        Self { beside: Some(beside), ..Self::default() }
+    }
+
     pub fn snapshot(&mut self, table: &RelayTable) -> Snapshot {
         self.learn(&table.routes);
         let named = |part: fn(&Known) -> &Arc<Resource>| {
@@ -54,7 +64,7 @@ impl Translator {
         Snapshot {
             clusters: named(|known| &known.cluster),
             endpoints: named(|known| &known.endpoints),
-            listeners: Resources::new(listeners.collect::<BTreeMap<_, _>>()),
+            listeners: Resources::new(listeners.chain(self.beside.clone()).collect::<BTreeMap<_, _>>()),
         }
     }
 

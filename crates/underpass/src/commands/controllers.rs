@@ -60,5 +60,13 @@ pub(crate) fn settings(metrics: Metrics, candidate: String, workplace: Workplace
         program: "/proc/self/exe".into(),
     };
     let health = Health::default();
-    Ok(Settings { machine: Some(machine), pace: Pace::default(), metrics, health, first_look: None, seat })
+    Ok(Settings {
+        machine: Some(machine),
+        cluster: None,
+        pace: Pace::default(),
+        metrics,
+        health,
+        first_look: None,
+        seat,
+    })
 }

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 use underpass_operator::leadership::{self, Seat};
 use underpass_operator::{Health, Pace, Settings, host};
+use underpass_plan::proxy_deployment::Site;
 
 use super::controllers::until_signalled;
 use crate::args::Operator;
@@ -28,7 +29,8 @@ pub(crate) async fn run(args: Operator) -> anyhow::Result<Ended> {
     info!(listen = %pages.address(), lease = %format_args!("{}/{}", seat.namespace, seat.name), candidate = seat.candidate, "operator started");
     let metrics = pages.metrics();
     let (pace, first_look) = (Pace::default(), None);
-    let settings = Settings { machine: None, pace, metrics, health: health.clone(), first_look, seat };
+    let cluster = Some(Site { image: args.image, openshift: args.openshift });
+    let settings = Settings { machine: None, cluster, pace, metrics, health: health.clone(), first_look, seat };
     // Answers for as long as the process does anything, and also while it ends.
     let _pages = tokio::spawn(pages.serve());
     let stop = CancellationToken::new();

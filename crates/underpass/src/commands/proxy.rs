@@ -11,14 +11,16 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use underpass_relay::handover::{self, Offer};
+use underpass_relay::port::Port;
 use underpass_relay::{
-    Admin, AdminState, HealthChecks, LiveListener, RefusedSource, Relay, RelayError, Settings, Socket,
+    Admin, AdminState, HealthChecks, LiveListener, RefusedSource, Relay, RelayError, Settings, Socket, shown_page,
 };
 use underpass_tables::{RelayTable, Transport};
+use underpass_xds::Translator;
 
 use crate::args::{Proxy, TextOrJson};
 use crate::commands::proxy_manager;
@@ -26,7 +28,7 @@ use crate::descriptors;
 use crate::exit::Ended;
 use crate::logging;
 use crate::output;
-use crate::proxy::{Feed, News, listed, log_changes};
+use crate::proxy::{Feed, News, Reporter, Told, listed, log_changes};
 use crate::signals::Signals;
 
 /// How often a listener that could not be opened is tried again.
@@ -55,6 +57,7 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
         running = Running::start(&args) => running?,
         () = signals.next() => return Ok(Ended::Well),
     };
+    running.show(&args).await?;
     let mut successor = running.offer(args.handover.as_deref())?;
     running.announce(args.output)?;
     loop {
@@ -65,7 +68,10 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
                 break;
             }
             () = tokio::time::sleep(TRY_AGAIN), if running.lacks_listeners() => running.try_again()?,
-            news = running.feed.next() => running.hear(news)?,
+            news = running.feed.next() => {
+                running.hear(news)?;
+                running.report();
+            }
         }
     }
     let relay = running.relay.clone();
@@ -93,6 +99,9 @@ struct Running {
     admin: Socket,
     /// The task that answers on the admin port.
     answering: JoinHandle<()>,
+    /// Whoever tells the cluster what became of it.
+    told: watch::Sender<Option<Told>>,
+    translator: Translator,
 }
 
 impl Running {
@@ -126,15 +135,37 @@ impl Running {
             state,
             admin: socket,
             answering,
+            told: watch::Sender::new(None),
+            translator: Translator::default(),
         };
         if let Err(error) = running.apply(table) {
             return Err(unusable(error));
         }
+        running.report();
         if let Some(inherited) = inherited {
             inherited.serving().context("the process that was to be replaced is gone")?;
             info!("took over from another process");
         }
         Ok(running)
+    }
+
+    /// In a pod: shows others what they may see, and tells the cluster what became of its ProxyServer.
+    async fn show(&self, args: &Proxy) -> anyhow::Result<()> {
+        let (Some(pod), Some((_, client))) = (args.in_pod(), self.feed.of_cluster()) else { return Ok(()) };
+        let (port, state) = (Port::bind(pod.metrics()).await?, self.state.clone());
+        tokio::spawn(port.serve(move |request| shown_page(request.uri().path(), &state)));
+        let reporter = Reporter::new(client, &args.namespace, &pod, self.admin.address, self.told.subscribe());
+        tokio::spawn(reporter.run());
+        Ok(())
+    }
+
+    /// The version is what it would be for an Envoy: the same table has the same, whoever carries it.
+    fn report(&mut self) {
+        let Some((proxy, _)) = self.feed.of_cluster() else { return };
+        let table = Arc::new(self.relay.live().table.clone());
+        let version = Some(self.translator.snapshot(&table).version());
+        let refusal = self.state.refused().map(|refused| refused.reason);
+        self.told.send_replace(Some(Told { proxy, table, version, refusal }));
     }
 
     /// Lets a successor ask for the sockets, from now on.

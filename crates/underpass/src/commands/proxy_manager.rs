@@ -8,15 +8,17 @@ use anyhow::Context;
 use serde_json::json;
 use tokio::sync::watch;
 use tracing::{info, warn};
-use underpass_plan::proxy_server::Bootstrap;
+use underpass_plan::proxy_server::{ADMIN_CLUSTER, Bootstrap};
+use underpass_relay::port::Port;
 use underpass_tables::RelayTable;
 use underpass_xds::{Nodes, Reports, Server, Snapshot, Translator};
 
 use crate::args::{Proxy, TextOrJson};
 use crate::exit::Ended;
 use crate::logging;
+use crate::manager_pages;
 use crate::output;
-use crate::proxy::{Feed, News, log_changes};
+use crate::proxy::{Feed, News, Pod, Reporter, Told, log_changes};
 use crate::signals::Signals;
 
 pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended> {
@@ -25,7 +27,7 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
         opened = Feed::open(args) => opened?,
         () = signals.next() => return Ok(Ended::Well),
     };
-    let mut manager = Manager::new();
+    let mut manager = Manager::new(args.in_pod().as_ref());
     let listener = Server::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
     let listener =
         listener.with_context(|| format!("cannot serve xDS on port {port}: choose another with --xds-port"))?;
@@ -35,14 +37,21 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
     }
     manager.take(table);
     let reports = Arc::new(Reports::default());
-    let server = Server::new(manager.newest.subscribe(), nodes(args), reports);
+    let mut answers = reports.changes();
+    let server = Server::new(manager.newest.subscribe(), nodes(args), reports.clone());
     let mut serving = std::pin::pin!(server.serve(listener));
     info!("xDS server listening on :{}", address.port());
     announce(args.output, address)?;
+    let told = in_pod(args, &feed, reports.clone()).await?;
     loop {
+        if let Some(told) = &told {
+            told.send_replace(manager.told(&feed, &reports, &node(args)));
+        }
         tokio::select! {
             () = signals.next() => return Ok(Ended::Well),
             () = &mut serving => {}
+            // Its sender lives as long as the server.
+            _ = answers.changed() => {}
             news = feed.next() => match news {
                 News::Table(table) => manager.take(table),
                 News::Same => {}
@@ -50,6 +59,21 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
             },
         }
     }
+}
+
+/// In a pod: shows others whether this works, and tells the cluster what became of its ProxyServer.
+async fn in_pod(
+    args: &Proxy,
+    feed: &Feed,
+    reports: Arc<Reports>,
+) -> anyhow::Result<Option<watch::Sender<Option<Told>>>> {
+    let (Some(pod), Some((_, client))) = (args.in_pod(), feed.of_cluster()) else { return Ok(None) };
+    let port = Port::bind(pod.pages()).await?;
+    let page = manager_pages::pages(reports, node(args));
+    tokio::spawn(port.serve(move |request| page(request.uri().path())));
+    let (told, newest) = watch::channel(None);
+    tokio::spawn(Reporter::new(client, &args.namespace, &pod, args.admin, newest).run());
+    Ok(Some(told))
 }
 
 /// What an Envoy calls itself that is started with the bootstrap configuration from here.
@@ -73,8 +97,19 @@ struct Manager {
 }
 
 impl Manager {
-    fn new() -> Self {
-        Self { translator: Translator::default(), newest: watch::Sender::new(None), table: RelayTable::default() }
+    fn new(pod: Option<&Pod>) -> Self {
+        let translator = pod.map(|pod| Translator::with_metrics(pod.metrics(), ADMIN_CLUSTER)).unwrap_or_default();
+        Self { translator, newest: watch::Sender::new(None), table: RelayTable::default() }
+    }
+
+    /// What the Envoy of that name makes of the newest table.
+    fn told(&self, feed: &Feed, reports: &Reports, node: &str) -> Option<Told> {
+        let (proxy, _) = feed.of_cluster()?;
+        let newest = self.newest.borrow().clone()?;
+        let report = reports.of(node).unwrap_or_default();
+        let version = report.runs(&newest).then(|| newest.version());
+        let refusal = report.refusal().map(str::to_owned);
+        Some(Told { proxy, table: Arc::new(self.table.clone()), version, refusal })
     }
 
     fn take(&mut self, table: RelayTable) {
@@ -100,7 +135,7 @@ impl Manager {
 
 /// For an Envoy beside this process.
 fn write_bootstrap(path: &Path, node: &str, xds_port: u16, admin: SocketAddr) -> anyhow::Result<()> {
-    let bootstrap = Bootstrap { node, xds_port, admin, metrics_port: None, max_connections: None };
+    let bootstrap = Bootstrap { node, xds_port, admin, max_connections: None };
     let text = format!("{:#}\n", bootstrap.to_json());
     std::fs::write(path, text)
         .with_context(|| format!("cannot write Envoy's bootstrap configuration to {}", path.display()))

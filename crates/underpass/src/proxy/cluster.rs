@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
@@ -110,6 +111,15 @@ impl ClusterFeed {
         format!("ProxyServer {}/{}", self.namespace, self.name)
     }
 
+    /// As it was seen last.
+    pub(crate) fn proxy(&self) -> Option<Arc<ProxyServer>> {
+        self.proxy.objects.get(&self.name).cloned().map(Arc::new)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The next table. What it says may be what was said before. Nothing is lost when this is dropped.
     pub(crate) async fn next(&mut self) -> RelayTable {
         loop {
@@ -126,26 +136,26 @@ impl ClusterFeed {
                     }
                     self.follow_targets();
                 }
-                _ = self.resolve.tick() => self.names.clear(),
+                _ = self.resolve.tick() => {
+                    self.names.clear();
+                    self.has_news = true;
+                }
             }
-            self.has_news = true;
         }
     }
 
     fn hear(&mut self, change: Change) {
-        match change {
-            Change::Proxy(told) => self.proxy.hear(*told),
-            Change::Service(namespace, told) => {
-                if let Some(targets) = self.targets.get_mut(&namespace) {
-                    targets.services.hear(*told);
-                }
-            }
-            Change::Slice(namespace, told) => {
-                if let Some(targets) = self.targets.get_mut(&namespace) {
-                    targets.slices.hear(*told);
-                }
-            }
-        }
+        self.has_news |= match change {
+            Change::Proxy(told) => self.proxy.hear(*told, same_spec),
+            Change::Service(namespace, told) => match self.targets.get_mut(&namespace) {
+                Some(targets) => targets.services.hear(*told, |one, other| one.spec == other.spec),
+                None => false,
+            },
+            Change::Slice(namespace, told) => match self.targets.get_mut(&namespace) {
+                Some(targets) => targets.slices.hear(*told, same_endpoints),
+                None => false,
+            },
+        };
     }
 
     /// Watches the namespaces that the backends lead to, and no others.
@@ -252,21 +262,46 @@ impl<K> Default for Known<K> {
 }
 
 impl<K: ResourceExt> Known<K> {
-    fn hear(&mut self, told: Told<K>) {
+    /// Whether that changes anything for who only looks at what `same` looks at.
+    fn hear(&mut self, told: Told<K>, same: impl Fn(&K, &K) -> bool) -> bool {
         match told {
-            Ok(Event::Apply(object)) => drop(self.objects.insert(object.name_any(), object)),
-            Ok(Event::Delete(object)) => drop(self.objects.remove(&object.name_any())),
-            Ok(Event::Init) => self.listed.clear(),
-            Ok(Event::InitApply(object)) => drop(self.listed.insert(object.name_any(), object)),
+            Ok(Event::Apply(object)) => {
+                let name = object.name_any();
+                let known = self.objects.get(&name).is_some_and(|before| same(before, &object));
+                self.objects.insert(name, object);
+                !known
+            }
+            Ok(Event::Delete(object)) => self.objects.remove(&object.name_any()).is_some(),
+            Ok(Event::Init) => {
+                self.listed.clear();
+                false
+            }
+            Ok(Event::InitApply(object)) => {
+                self.listed.insert(object.name_any(), object);
+                false
+            }
             Ok(Event::InitDone) => {
                 self.objects = std::mem::take(&mut self.listed);
                 self.sight = Sight::Clear;
+                true
             }
             // What was seen once is better than nothing.
-            Err(_) if matches!(self.sight, Sight::Clear) => {}
-            Err(reason) => self.sight = Sight::Blocked(reason),
+            Err(_) if matches!(self.sight, Sight::Clear) => false,
+            Err(reason) => {
+                self.sight = Sight::Blocked(reason);
+                true
+            }
         }
     }
+}
+
+/// The status is written by ourselves, among others.
+fn same_spec(one: &ProxyServer, other: &ProxyServer) -> bool {
+    one.metadata.uid == other.metadata.uid && one.metadata.generation == other.metadata.generation
+}
+
+fn same_endpoints(one: &EndpointSlice, other: &EndpointSlice) -> bool {
+    one.metadata.labels == other.metadata.labels && one.endpoints == other.endpoints && one.ports == other.ports
 }
 
 impl Sight {

@@ -1,10 +1,13 @@
 //! Where a proxy learns what to do, again and again.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
+use kube::Client;
 use tracing::warn;
 use underpass_plan::proxy_server::log_level_of;
+use underpass_resources::ProxyServer;
 use underpass_tables::RelayTable;
 
 use super::cluster::ClusterFeed;
@@ -50,6 +53,14 @@ impl Feed {
         let mut feed = ClusterFeed::open(client, &args.namespace, name);
         let table = feed.next().await;
         Ok((Self::Cluster(Box::new(feed)), table))
+    }
+
+    /// The ProxyServer of a cluster that said the last table, and how to reach that cluster.
+    pub(crate) fn of_cluster(&self) -> Option<(Arc<ProxyServer>, Client)> {
+        match self {
+            Self::File(_) => None,
+            Self::Cluster(cluster) => Some((cluster.proxy()?, cluster.client())),
+        }
     }
 
     /// For messages.

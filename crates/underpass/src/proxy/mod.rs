@@ -4,13 +4,16 @@ mod backends;
 mod changes;
 mod check;
 mod cluster;
+mod crossing;
 mod feed;
 mod objects;
+mod pod;
 mod source;
 mod watch;
 
 pub(crate) use changes::log_changes;
 pub(crate) use feed::{Feed, News};
+pub(crate) use pod::{Pod, Reporter, Told};
 pub(crate) use source::Source;
 
 use underpass_tables::Reject;

@@ -63,6 +63,11 @@ fn host(live: &LiveRoute, endpoint: &Endpoint, now_ms: u64) -> Value {
         "address": { "socket_address": { "address": address, "port_value": port } },
         "stats": stats,
         "health_flags": flags(live, endpoint, now_ms),
+        "health_status": {
+            "eds_health_status": "HEALTHY",
+            "failed_active_health_check": !endpoint.passes_checks.load(Relaxed),
+            "failed_outlier_check": endpoint.ejected(now_ms),
+        },
     })
 }
 

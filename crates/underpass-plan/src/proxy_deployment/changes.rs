@@ -1,0 +1,155 @@
+//! What differs between what should stand and what does, as actions.
+//!
+//! An object is applied again when what we want of it has changed (a hash that it carries), or when somebody has changed what we want
+//! (a look at every field). Fields that the server or others add are left alone, and so is what people change by hand on the Deployment
+//! where documents tell them to: its replicas and the resources of its containers. These stay theirs until the ProxyServer itself says
+//! something new about them.
+
+use serde_json::{Value, json};
+
+use super::network::Network;
+use super::place::{self, Place, hash};
+use super::{Observed, is_ours, objects, own, pods};
+use crate::plan::Action;
+
+/// The writer of everything here, by whose name the server remembers which fields are ours.
+const OURSELVES: &str = "underpass";
+/// The hash of what was applied last.
+const APPLIED: &str = "underpass.dev/applied";
+/// The hash of what the ProxyServer said about the fields that may be changed by hand.
+const DECLARED: &str = "underpass.dev/declared";
+
+/// Everything that has to be done, in order.
+pub(super) fn actions(observed: &Observed, network: &Network) -> Vec<Action> {
+    let wanted = objects::wanted(observed, network);
+    let mut actions: Vec<Action> = Vec::new();
+    for (place, object) in &wanted {
+        if foreign(observed, place).is_some() {
+            continue;
+        }
+        let object = finished(place, object.clone(), own(observed, place));
+        if own(observed, place).is_none_or(|found| !stands(&object, found)) {
+            actions.push(Action::ApplyObject { place: place.clone(), object: Box::new(object) });
+        }
+    }
+    actions.extend(superfluous(observed, |place| !wanted.iter().any(|(other, _)| other == place)));
+    actions.extend(pods::departed(observed).into_iter().map(|pod| Action::ForgetReport { pod }));
+    actions
+}
+
+/// Objects of ours that should not be there; the Deployment of a network that cannot be joined for now is not among them.
+pub(super) fn superfluous(observed: &Observed, unwanted: impl Fn(&Place) -> bool) -> Vec<Action> {
+    let record = own(observed, &place::role(&observed.object));
+    let places = place::places(&observed.object, record).into_iter().filter(unwanted);
+    let ours = places.filter_map(|place| Some((own(observed, &place)?, place)));
+    ours.filter(|(found, _)| found["metadata"]["deletionTimestamp"].is_null())
+        .map(|(found, place)| Action::DeleteObject { uid: text(&found["metadata"]["uid"]), place })
+        .collect()
+}
+
+/// Somebody else's object at a place that we need.
+pub(super) fn foreign<'a>(observed: &'a Observed, place: &Place) -> Option<&'a Value> {
+    observed.found.iter().find(|found| place.is_of(found)).filter(|found| !is_ours(observed, found))
+}
+
+/// Without what was changed by hand, and with the hash of what is left.
+fn finished(place: &Place, mut object: Value, found: Option<&Value>) -> Value {
+    if place.kind == place::DEPLOYMENT {
+        let declared = hash(json!([object["spec"]["replicas"], all_resources(&object)]).to_string().as_bytes());
+        if let Some(found) = found.filter(|found| annotation(found, DECLARED) == Some(&declared)) {
+            leave_by_hand(&mut object, found);
+        }
+        object["metadata"]["annotations"][DECLARED] = json!(declared);
+    }
+    let applied = hash(object.to_string().as_bytes());
+    object["metadata"]["annotations"][APPLIED] = json!(applied);
+    object
+}
+
+fn all_resources(deployment: &Value) -> Vec<Value> {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    containers.into_iter().flatten().map(|container| container["resources"].clone()).collect()
+}
+
+fn leave_by_hand(object: &mut Value, found: &Value) {
+    if has_another_owner(found, &["f:spec", "f:replicas"]) {
+        object["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
+    }
+    let containers = object["spec"]["template"]["spec"]["containers"].as_array_mut();
+    for container in containers.into_iter().flatten() {
+        let key = format!("k:{}", json!({ "name": container["name"] }));
+        let path = ["f:spec", "f:template", "f:spec", "f:containers", &key, "f:resources"];
+        if has_another_owner(found, &path) {
+            container.as_object_mut().map(|container| container.remove("resources"));
+        }
+    }
+}
+
+/// Whether somebody else has written the field.
+fn has_another_owner(found: &Value, path: &[&str]) -> bool {
+    let entries = found["metadata"]["managedFields"].as_array();
+    entries.into_iter().flatten().filter(|entry| entry["manager"] != OURSELVES).any(|entry| {
+        let field = path.iter().try_fold(&entry["fieldsV1"], |fields, name| fields.get(name));
+        field.is_some()
+    })
+}
+
+fn stands(wanted: &Value, found: &Value) -> bool {
+    found["metadata"]["deletionTimestamp"].is_null() && contains(found, wanted)
+}
+
+/// Whether `found` has all that `wanted` says. Amounts are not compared: the server writes them in its own way.
+fn contains(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(name, value)| {
+            name == "resources" || found.get(name).map_or(is_empty(value), |found| contains(found, value))
+        }),
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| contains(found, wanted))
+        }
+        (found, wanted) => found == wanted,
+    }
+}
+
+/// The server leaves out what says nothing.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"][name].as_str()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_add_is_no_difference_and_what_they_change_is() {
+        let wanted = json!({ "spec": { "ports": [{ "port": 443 }], "shared": false } });
+        let added =
+            json!({ "spec": { "ports": [{ "port": 443, "protocol": "TCP" }], "clusterIP": "10.0.0.1" }, "status": {} });
+        assert!(contains(&added, &wanted));
+        assert!(!contains(&json!({ "spec": { "ports": [{ "port": 444 }] } }), &wanted));
+        assert!(!contains(&json!({ "spec": { "ports": [{ "port": 443 }, { "port": 1 }] } }), &wanted));
+    }
+
+    #[test]
+    fn a_field_that_another_wrote_is_found() {
+        let fields = json!({ "f:spec": { "f:replicas": {} } });
+        let written =
+            |manager: &str| json!({ "metadata": { "managedFields": [{ "manager": manager, "fieldsV1": fields }] } });
+        assert!(has_another_owner(&written("kubectl"), &["f:spec", "f:replicas"]));
+        assert!(!has_another_owner(&written(OURSELVES), &["f:spec", "f:replicas"]));
+        assert!(!has_another_owner(&written("kubectl"), &["f:spec", "f:paused"]));
+    }
+}

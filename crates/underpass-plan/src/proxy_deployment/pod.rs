@@ -1,0 +1,223 @@
+//! The pod of a proxy: who runs in it, as whom, and what they may see.
+//!
+//! Nobody is root and nobody gets privileges. Ports below 1024 are opened by a setting of the pod's own network, which Kubernetes counts
+//! among the safe ones: a capability alone would not reach a process that is not root. Only the manager has a token of the API server.
+
+use serde_json::{Value, json};
+use underpass_resources::ProxyServer;
+use underpass_resources::compute::Resources;
+use underpass_resources::proxy_server::{DataPlane, MANAGER_PORT, METRICS_PORT};
+
+use super::network::Network;
+use super::{OWNER_ANNOTATION, Observed, objects, place};
+use crate::proxy_server::key;
+
+/// The user that our image names, which exists nowhere else.
+const USER: u32 = 65532;
+const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Beyond the time that connections have to end, for everything else that an end takes.
+const GRACE: u32 = 15;
+
+pub(super) fn template(observed: &Observed, network: &Network, bootstrap: Option<&str>) -> Value {
+    let proxy = &observed.object;
+    let (namespace, name) = key(&proxy.metadata);
+    let mut annotations = json!({
+        OWNER_ANNOTATION: format!("{namespace}/{name}"),
+        "kubectl.kubernetes.io/default-container": carrier(proxy),
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": METRICS_PORT.to_string(),
+        "prometheus.io/path": "/stats/prometheus",
+    });
+    if let Some(bootstrap) = bootstrap {
+        annotations["underpass.dev/bootstrap"] = json!(objects::fingerprint(bootstrap));
+    }
+    if let Network::Joined(joined) = network {
+        annotations["k8s.v1.cni.cncf.io/networks"] = json!(joined.annotation());
+    }
+    json!({
+        "metadata": { "labels": objects::labels(proxy), "annotations": annotations },
+        "spec": pod(observed),
+    })
+}
+
+/// The account under which the pods run.
+pub(super) fn account(proxy: &ProxyServer) -> String {
+    proxy.spec.service_account_name.as_ref().map_or_else(|| place::account(proxy).name, ToString::to_string)
+}
+
+/// The container that carries the traffic.
+fn carrier(proxy: &ProxyServer) -> &'static str {
+    match proxy.spec.data_plane {
+        DataPlane::Envoy => "envoy",
+        DataPlane::Native => "manager",
+    }
+}
+
+fn pod(observed: &Observed) -> Value {
+    let proxy = &observed.object;
+    let mut spec = json!({
+        "serviceAccountName": account(proxy),
+        // The manager alone gets a token, by a volume of its own.
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": proxy.spec.drain_seconds + GRACE,
+        "securityContext": security(observed),
+        "affinity": apart(proxy),
+        "containers": containers(observed),
+        "volumes": volumes(proxy),
+    });
+    let resolvers = &proxy.spec.network_config.dns;
+    if !resolvers.is_empty() {
+        spec["dnsPolicy"] = json!("None");
+        spec["dnsConfig"] = json!({ "nameservers": resolvers });
+    }
+    spec
+}
+
+fn security(observed: &Observed) -> Value {
+    let mut context = json!({
+        "runAsNonRoot": true,
+        "seccompProfile": { "type": "RuntimeDefault" },
+        "sysctls": [{ "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" }],
+    });
+    // OpenShift gives every namespace users of its own and refuses others.
+    if !observed.site.openshift {
+        context["runAsUser"] = json!(USER);
+        context["runAsGroup"] = json!(USER);
+    }
+    context
+}
+
+fn apart(proxy: &ProxyServer) -> Value {
+    json!({ "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{
+        "weight": 100,
+        "podAffinityTerm": {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": { "matchLabels": objects::selector(proxy) },
+        },
+    }]}})
+}
+
+fn containers(observed: &Observed) -> Vec<Value> {
+    let proxy = &observed.object;
+    match proxy.spec.data_plane {
+        DataPlane::Envoy => vec![envoy(proxy), manager(observed)],
+        DataPlane::Native => vec![native(observed)],
+    }
+}
+
+fn envoy(proxy: &ProxyServer) -> Value {
+    let spec = &proxy.spec;
+    json!({
+        "name": "envoy",
+        "image": spec.proxy_image,
+        "imagePullPolicy": "IfNotPresent",
+        // Not by the image's entry point, which changes the owner of files that may not be changed.
+        "command": ["/usr/local/bin/envoy"],
+        "args": [
+            "-c", "/etc/envoy/bootstrap.json", "-l", spec.log_level.as_str(),
+            "--disable-hot-restart", "--drain-time-s", spec.drain_seconds.max(1).to_string(),
+        ],
+        "ports": [port("proxy", spec.port), port("metrics", METRICS_PORT)],
+        "readinessProbe": asked("/ready", METRICS_PORT, 2, 3),
+        "resources": resources(spec.resources.as_ref(), ["100m", "256Mi", "500m", "512Mi"]),
+        "securityContext": confined(),
+        "volumeMounts": [
+            { "name": "bootstrap-config", "mountPath": "/etc/envoy", "readOnly": true },
+            { "name": "tmp", "mountPath": "/tmp" },
+        ],
+    })
+}
+
+fn manager(observed: &Observed) -> Value {
+    let spec = &observed.object.spec;
+    let mut container = ours(observed);
+    container["args"].as_array_mut().expect("made above").push(json!(format!("--xds-port={}", spec.xds_port)));
+    container["ports"] = json!([port("pages", MANAGER_PORT)]);
+    container["livenessProbe"] = asked("/healthz", MANAGER_PORT, 10, 3);
+    container["readinessProbe"] = asked("/readyz", MANAGER_PORT, 2, 3);
+    container["resources"] = resources(spec.manager_resources.as_ref(), ["50m", "128Mi", "250m", "256Mi"]);
+    container
+}
+
+fn native(observed: &Observed) -> Value {
+    let spec = &observed.object.spec;
+    let mut container = ours(observed);
+    container["ports"] = json!([port("proxy", spec.port), port("metrics", METRICS_PORT)]);
+    container["livenessProbe"] = asked("/healthz", METRICS_PORT, 10, 3);
+    container["readinessProbe"] = asked("/ready", METRICS_PORT, 2, 3);
+    container["resources"] = resources(spec.resources.as_ref(), ["100m", "256Mi", "500m", "512Mi"]);
+    container
+}
+
+/// Our own program, which is told by the cluster and tells it what came of it.
+fn ours(observed: &Observed) -> Value {
+    let proxy = &observed.object;
+    let (namespace, name) = key(&proxy.metadata);
+    let field = |name, path| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
+    let image = proxy.spec.manager_image.as_ref().map_or(observed.site.image.as_str(), |image| image);
+    json!({
+        "name": "manager",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": [
+            "proxy",
+            format!("--namespace={namespace}"),
+            format!("--proxy-name={name}"),
+            format!("--proxy-log-level={}", proxy.spec.log_level.as_str()),
+            "--pod=$(POD_NAME)",
+            "--pod-ip=$(POD_IP)",
+        ],
+        "env": [field("POD_NAME", "metadata.name"), field("POD_IP", "status.podIP")],
+        "securityContext": confined(),
+        "volumeMounts": [{ "name": "api-access", "mountPath": TOKEN_FOLDER, "readOnly": true }],
+    })
+}
+
+fn confined() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": { "drop": ["ALL"], "add": ["NET_BIND_SERVICE"] },
+        "readOnlyRootFilesystem": true,
+    })
+}
+
+fn port(name: &str, number: u16) -> Value {
+    json!({ "name": name, "containerPort": number, "protocol": "TCP" })
+}
+
+fn asked(path: &str, port: u16, period: u32, failures: u32) -> Value {
+    json!({
+        "httpGet": { "path": path, "port": port },
+        "periodSeconds": period,
+        "timeoutSeconds": 2,
+        "failureThreshold": failures,
+    })
+}
+
+/// As asked for, or these: from how much processor and memory to how much.
+fn resources(asked: Option<&Resources>, usual: [&str; 4]) -> Value {
+    match asked {
+        Some(asked) => json!(asked.to_requirements()),
+        None => json!({
+            "requests": { "cpu": usual[0], "memory": usual[1] },
+            "limits": { "cpu": usual[2], "memory": usual[3] },
+        }),
+    }
+}
+
+fn volumes(proxy: &ProxyServer) -> Value {
+    let access = json!({ "name": "api-access", "projected": { "sources": [
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
+        { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+        { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
+    ]}});
+    match proxy.spec.data_plane {
+        DataPlane::Native => json!([access]),
+        DataPlane::Envoy => json!([
+            access,
+            { "name": "bootstrap-config", "configMap": { "name": place::config_map(proxy).name } },
+            { "name": "tmp", "emptyDir": { "sizeLimit": "64Mi" } },
+        ]),
+    }
+}

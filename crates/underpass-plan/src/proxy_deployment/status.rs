@@ -1,0 +1,345 @@
+//! What is said about a proxy, from what its Deployment, its pods and their data planes show.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+use underpass_resources::conditions::{self, Finding, READY, Truth};
+use underpass_resources::proxy_server::{BackendStatus, DataPlane, PodReport, ProxyServerStatus as Status};
+
+use super::network::{NETWORK_READY, Network};
+use super::{Observed, changes, deployment, objects, own, place, pods};
+use crate::plan::{Event, Severity};
+
+/// What pods and Deployments do is told; a definition that somebody has still to make is not.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+const CONFIGURATION_VALID: &str = "ConfigurationValid";
+const BACKENDS_RESOLVED: &str = "BackendsResolved";
+const PROGRESSING: &str = "Progressing";
+const DEGRADED: &str = "Degraded";
+
+/// What is written and said.
+pub(super) struct Told {
+    pub(super) status: Option<Value>,
+    pub(super) events: Vec<Event>,
+    pub(super) look_again_after: Option<Duration>,
+}
+
+/// Everything at once, so that each part can look at the others.
+struct Facts<'a> {
+    observed: &'a Observed,
+    network: &'a Network,
+    deployment: Option<Deployment>,
+    /// Of pods that are there.
+    reports: Vec<&'a PodReport>,
+}
+
+pub(super) fn tell(observed: &Observed, network: &Network) -> Told {
+    let facts = Facts { observed, network, deployment: deployment(observed), reports: pods::reports(observed) };
+    let parts = [facts.network(), facts.configuration(), facts.backends(), facts.progressing(), facts.degraded()];
+    let ready = facts.ready(&parts);
+    let waits = ready.status != Truth::True;
+    let findings = std::iter::once(ready).chain(parts);
+    let told = record(observed, &facts.shown(), findings);
+    Told { look_again_after: waits.then_some(LOOK_AGAIN), ..told }
+}
+
+/// While it is being deleted, with what is still there.
+pub(super) fn tell_of_removal(observed: &Observed, left: &[String]) -> Told {
+    let mut message = format!("it is being deleted; still there: {}", left.join(", "));
+    if let Some(failure) = &observed.failure {
+        message = format!("{message}; {}", failure.message);
+    }
+    let stored = observed.object.status.clone().unwrap_or_default();
+    record(observed, &stored, [Finding::no(READY, "Deleting", message)])
+}
+
+/// A finding is news when its status or reason is; what is not good news is a warning, unless it only takes its time.
+fn record(observed: &Observed, shown: &Status, findings: impl IntoIterator<Item = Finding>) -> Told {
+    let generation = observed.object.metadata.generation;
+    let stored = observed.object.status.clone().unwrap_or_default();
+    let mut status = Status { observed_generation: generation, pods: Vec::new(), ..shown.clone() };
+    status.conditions.clone_from(&stored.conditions);
+    let mut events = Vec::new();
+    for finding in findings {
+        let known = conditions::find(&status.conditions, finding.type_)
+            .is_some_and(|old| old.status == finding.status.as_str() && old.reason == finding.reason);
+        // What a part says and Ready repeats is told once.
+        events.extend((!known).then(|| event(&finding)).flatten().filter(|event| !events.contains(event)));
+        conditions::set(&mut status.conditions, finding, generation, &Time(observed.now));
+    }
+    let told = Status { pods: Vec::new(), ..stored };
+    let status = (status != told).then(|| json!(status));
+    Told { status, events, look_again_after: None }
+}
+
+/// Whether it proceeds is for those who look; the rest is told.
+fn event(finding: &Finding) -> Option<Event> {
+    let good = (finding.status == Truth::True) != (finding.type_ == DEGRADED);
+    let severity = match finding.type_ {
+        READY if good || is_patient(finding.reason) => Severity::Normal,
+        READY => Severity::Warning,
+        PROGRESSING => return None,
+        _ if good || is_patient(finding.reason) => return None,
+        _ => Severity::Warning,
+    };
+    Some(Event { severity, reason: finding.reason, note: finding.message.clone() })
+}
+
+fn is_patient(reason: &str) -> bool {
+    ["DeploymentUnavailable", "Attaching", "WaitingForProof", "Deleting"].contains(&reason)
+}
+
+impl Facts<'_> {
+    fn network(&self) -> Finding {
+        let joined = match self.network {
+            Network::Unusable(finding) => return finding.clone(),
+            Network::Pods => {
+                let message =
+                    "no secondary network is asked for: the proxy is reached by its Service and over the pod network";
+                return Finding::yes(NETWORK_READY, "PodNetworkOnly", message);
+            }
+            Network::Joined(joined) => joined,
+        };
+        let mut remarks = String::new();
+        if joined.prefix_is_assumed {
+            let size = joined.prefix;
+            remarks =
+                format!("; nobody says how large its network is, so /{size} is assumed: write serverIP with a prefix");
+        }
+        if self.observed.object.spec.network_config.gateway.is_some() {
+            remarks.push_str("; the gateway is not used yet: only machines on the network itself are answered");
+        }
+        let address = joined.address;
+        if joined.floats {
+            return self.floating(address, &remarks);
+        }
+        let running = || self.observed.pods.iter().filter(|pod| pods::runs(pod));
+        if let Some(pod) = running().find(|pod| pods::addresses(pod).contains(&address)) {
+            let message = format!("pod {} has {address}{remarks}", pods::name(pod));
+            return Finding::yes(NETWORK_READY, "Attached", message);
+        }
+        match running().find(|pod| pods::has_network_status(pod)) {
+            Some(pod) => {
+                let others: Vec<String> = pods::addresses(pod).iter().map(ToString::to_string).collect();
+                let message = format!(
+                    "pod {} has {} and not serverIP {address}: look at the ipam of its NetworkAttachmentDefinition",
+                    pods::name(pod),
+                    others.join(", ")
+                );
+                Finding::no(NETWORK_READY, "IPMismatch", message)
+            }
+            None => Finding::no(NETWORK_READY, "Attaching", format!("no pod has {address} yet{remarks}")),
+        }
+    }
+
+    /// Of several pods one holds the address, by a Lease.
+    fn floating(&self, address: std::net::IpAddr, remarks: &str) -> Finding {
+        if let Some(mac) = self.lease_annotation(pods::CONFLICT) {
+            let message =
+                format!("{address} is in use on the network by {mac}: no pod takes it before that one has gone");
+            return Finding::no(NETWORK_READY, "IPConflict", message);
+        }
+        match self.holder() {
+            Some(pod) => Finding::yes(NETWORK_READY, "Attached", format!("pod {pod} has {address}{remarks}")),
+            None => Finding::no(NETWORK_READY, "Attaching", format!("no pod has {address} yet{remarks}")),
+        }
+    }
+
+    fn lease(&self) -> Option<&Value> {
+        own(self.observed, &place::lease(&self.observed.object))
+    }
+
+    fn lease_annotation(&self, name: &str) -> Option<&str> {
+        self.lease()?["metadata"]["annotations"][name].as_str()
+    }
+
+    /// The pod that holds the lease, if it is there.
+    fn holder(&self) -> Option<&str> {
+        let holder = self.lease()?["spec"]["holderIdentity"].as_str()?;
+        let names = self.observed.pods.iter().filter(|pod| pods::runs(pod)).map(pods::name);
+        names
+            .filter(|name| holder.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
+            .max_by_key(|name| name.len())
+    }
+
+    fn configuration(&self) -> Finding {
+        let generation = self.observed.object.metadata.generation;
+        if let Some((pod, why)) = self.reports.iter().find_map(|report| Some((&report.name, report.rejected.as_ref()?)))
+        {
+            let message = format!("the data plane of pod {pod} refuses it, and goes on with the one before: {why}");
+            return Finding::no(CONFIGURATION_VALID, "ConfigRejected", message);
+        }
+        let excluded = self.backends_with("Excluded");
+        if let Some(first) = excluded.first() {
+            let why = first.last_error.as_deref().unwrap_or_default();
+            let message = format!("left out of the configuration: {}: {why}", called(&excluded));
+            return Finding::no(CONFIGURATION_VALID, "DuplicateMatch", message);
+        }
+        let current =
+            |report: &&&PodReport| report.observed_generation == generation && report.configuration_version.is_some();
+        let current = self.reports.iter().filter(current).count();
+        if current == 0 || current < self.reports.len() {
+            let message = "no data plane has said yet that it runs the newest configuration";
+            return Finding::unknown(CONFIGURATION_VALID, "WaitingForProof", message);
+        }
+        let whose = match self.observed.object.spec.data_plane {
+            DataPlane::Envoy => "Envoy configuration",
+            DataPlane::Native => "Configuration",
+        };
+        Finding::yes(CONFIGURATION_VALID, "ConfigApplied", format!("{whose} applied successfully"))
+    }
+
+    fn backends(&self) -> Finding {
+        let missing = self.missing_namespaces();
+        if let Some(namespace) = missing.first() {
+            let message = format!("there is no namespace {namespace}, to which a backend leads (targetNamespace)");
+            return Finding::no(BACKENDS_RESOLVED, "ServiceNotFound", message);
+        }
+        for reason in ["ServiceNotFound", "NoEndpoints"] {
+            let these = self.backends_with(reason);
+            if let Some(first) = these.first() {
+                let why = first.last_error.as_deref().unwrap_or_default();
+                return Finding::no(BACKENDS_RESOLVED, reason, format!("{}: {why}", called(&these)));
+            }
+        }
+        if self.reports.is_empty() {
+            return Finding::unknown(BACKENDS_RESOLVED, "WaitingForProof", "no pod has said yet what it has found");
+        }
+        Finding::yes(BACKENDS_RESOLVED, "AllResolved", "every backend that is served has endpoints")
+    }
+
+    fn missing_namespaces(&self) -> Vec<String> {
+        place::target_namespaces(&self.observed.object).difference(&self.observed.namespaces).cloned().collect()
+    }
+
+    fn progressing(&self) -> Finding {
+        let Some(deployment) = &self.deployment else {
+            return Finding::no(PROGRESSING, "NotStarted", "there is no Deployment yet");
+        };
+        let wanted = pods::wanted(deployment);
+        let (updated, ready) = (pods::updated(deployment), pods::ready(deployment));
+        if updated >= wanted && ready >= wanted {
+            return Finding::no(PROGRESSING, "RolledOut", format!("{ready} of {wanted} pods are ready"));
+        }
+        Finding::yes(PROGRESSING, "RollingOut", format!("{updated} of {wanted} pods are new, {ready} are ready"))
+    }
+
+    fn degraded(&self) -> Finding {
+        if let Some((reason, message)) = pods::trouble(self.deployment.as_ref(), &self.observed.pods) {
+            return Finding::yes(DEGRADED, reason, message);
+        }
+        let is_stuck = |backend: &&BackendStatus| !backend.ready && backend.reason.as_deref() != Some("NotTried");
+        let stuck: Vec<&BackendStatus> = self.shown_backends().filter(is_stuck).collect();
+        match stuck.first() {
+            Some(first) => {
+                let why = first.last_error.as_deref().unwrap_or("not served");
+                Finding::yes(DEGRADED, "BackendsUnavailable", format!("{}: {why}", called(&stuck)))
+            }
+            None => Finding::no(DEGRADED, "AsExpected", "nothing is known to be wrong"),
+        }
+    }
+
+    fn ready(&self, [network, configuration, _, _, degraded]: &[Finding; 5]) -> Finding {
+        let no = |reason, message: &str| Finding::no(READY, reason, message);
+        if let Some(failure) = &self.observed.failure {
+            return no(failure.cause.as_str(), &failure.message);
+        }
+        if let Some((place, _)) = objects::wanted(self.observed, self.network)
+            .iter()
+            .find(|(place, _)| changes::foreign(self.observed, place).is_some())
+        {
+            let message = format!(
+                "{place} is there already and belongs to somebody else: rename this ProxyServer, or remove that one"
+            );
+            return no("NameTaken", &message);
+        }
+        if matches!(self.network, Network::Unusable(_)) {
+            return no(network.reason, &network.message);
+        }
+        let available = self.deployment.as_ref().is_some_and(pods::is_available);
+        if !available {
+            return match (degraded.status, degraded.reason) {
+                (Truth::True, reason) if reason != "BackendsUnavailable" => no(reason, &degraded.message),
+                _ => no("DeploymentUnavailable", "no pod is ready yet"),
+            };
+        }
+        if network.status != Truth::True {
+            return no(network.reason, &network.message);
+        }
+        match (configuration.status, configuration.reason) {
+            (Truth::False, "ConfigRejected") => return no("ConfigRejected", &configuration.message),
+            (Truth::Unknown, _) => return no("WaitingForProof", &configuration.message),
+            _ => {}
+        }
+        if self.shown_backends().all(|backend| backend.reason.as_deref() == Some("NotTried")) {
+            return no("WaitingForProof", "no connection has been tried yet");
+        }
+        if !self.shown_backends().any(|backend| backend.ready) {
+            return no("NotCrossed", &format!("no connection has been seen to cross yet; {}", degraded.message));
+        }
+        Finding::yes(READY, "DeploymentReady", "Proxy deployment is ready")
+    }
+
+    /// The report that is shown: that of the pod with the address, or of the first that says something.
+    fn shown_report(&self) -> Option<&PodReport> {
+        let holder = self.holder();
+        let of_holder = self.reports.iter().find(|report| Some(report.name.as_str()) == holder);
+        of_holder.or_else(|| self.reports.first()).copied()
+    }
+
+    fn shown_backends(&self) -> impl Iterator<Item = &BackendStatus> {
+        self.shown_report().into_iter().flat_map(|report| &report.backends)
+    }
+
+    fn backends_with(&self, reason: &str) -> Vec<&BackendStatus> {
+        self.shown_backends().filter(|backend| backend.reason.as_deref() == Some(reason)).collect()
+    }
+
+    /// All but conditions.
+    fn shown(&self) -> Status {
+        let proxy = &self.observed.object;
+        let report = self.shown_report();
+        let at = |place: place::Place| own(self.observed, &place).map(|_| place.name);
+        let service = own(self.observed, &place::service(proxy));
+        let count = |backends: &[BackendStatus]| {
+            let served = backends.iter().filter(|backend| backend.reason.as_deref() != Some("Excluded")).count();
+            i32::try_from(served).unwrap_or(i32::MAX)
+        };
+        Status {
+            config_map_name: at(place::config_map(proxy)),
+            deployment_name: at(place::deployment(proxy)),
+            service_name: at(place::service(proxy)),
+            service_ip: service.and_then(|service| service["spec"]["clusterIP"].as_str()).map(str::to_owned),
+            backend_count: Some(report.map_or(0, |report| count(&report.backends))),
+            ready_replicas: Some(self.deployment.as_ref().map_or(0, pods::ready)),
+            active_pod: self.active_pod(),
+            configuration_version: report.and_then(|report| report.configuration_version.clone()),
+            backends: report.map(|report| report.backends.clone()).unwrap_or_default(),
+            ..Status::default()
+        }
+    }
+
+    fn active_pod(&self) -> Option<String> {
+        if let Some(holder) = self.holder() {
+            return Some(holder.to_owned());
+        }
+        let Network::Joined(joined) = self.network else { return None };
+        let pod =
+            self.observed.pods.iter().find(|pod| pods::runs(pod) && pods::addresses(pod).contains(&joined.address));
+        pod.map(|pod| pods::name(pod).to_owned())
+    }
+}
+
+/// `backend a`, or `backends a, b and 7 more`.
+fn called(backends: &[&BackendStatus]) -> String {
+    const NAMED: usize = 3;
+    let names: Vec<&str> = backends.iter().take(NAMED).map(|backend| backend.name.as_str()).collect();
+    match backends.len() {
+        1 => format!("backend {}", names[0]),
+        count if count > NAMED => format!("backends {} and {} more", names.join(", "), count - NAMED),
+        _ => format!("backends {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,113 @@
+//! What a data plane says about its backends, from its table and from what was tried.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use underpass_resources::ProxyServer;
+use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
+use underpass_resources::proxy_server::BackendStatus;
+use underpass_tables::{RelayTable, Route};
+
+use super::admission::{entry, route_name};
+use super::route::check_name;
+use super::targets::SERVICE_NOT_FOUND;
+
+/// A connection that shows whether a backend can be reached through the data plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    pub port: u16,
+    pub server_name: String,
+    /// Whether the port expects a PROXY header first.
+    pub proxy_header: bool,
+    /// Where it leads to.
+    pub endpoints: Vec<SocketAddr>,
+}
+
+/// By the name of the backend.
+pub type Crossings = BTreeMap<String, Crossing>;
+
+/// What can be tried. Not datagrams, and not backends that only some clients may reach.
+pub fn crossings(proxy: &ProxyServer, table: &RelayTable) -> Crossings {
+    let routes = routes(table);
+    let tried = |backend: &ProxyBackend| {
+        let route = routes.get(route_name(proxy, backend).as_str())?;
+        let can_be =
+            backend.protocol != BackendProtocol::Udp && route.sources.is_empty() && !route.endpoints.is_empty();
+        let crossing = Crossing {
+            port: backend.port,
+            server_name: check_name(backend),
+            proxy_header: backend.accepts_proxy_protocol(),
+            endpoints: route.endpoints.clone(),
+        };
+        can_be.then(|| (backend.name.to_string(), crossing))
+    };
+    proxy.spec.backends.iter().filter_map(tried).collect()
+}
+
+/// One entry per backend, sorted by name. `failed` has those that were tried in vain, and why, if anything was tried; `healthy` counts
+/// endpoints by route.
+pub fn backends(
+    proxy: &ProxyServer,
+    table: &RelayTable,
+    failed: Option<&BTreeMap<String, String>>,
+    healthy: &BTreeMap<String, usize>,
+) -> Vec<BackendStatus> {
+    let routes = routes(table);
+    let mut all: Vec<BackendStatus> = proxy
+        .spec
+        .backends
+        .iter()
+        .map(|backend| {
+            let name = route_name(proxy, backend);
+            match routes.get(name.as_str()) {
+                Some(route) => {
+                    let tried = failed.map(|failed| failed.get(&*backend.name));
+                    served(backend, route, tried, healthy.get(&name))
+                }
+                None => excluded(proxy, backend, table),
+            }
+        })
+        .collect();
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all
+}
+
+fn routes(table: &RelayTable) -> BTreeMap<&str, &Route> {
+    table.routes.iter().map(|route| (route.name.as_str(), &**route)).collect()
+}
+
+fn served(
+    backend: &ProxyBackend,
+    route: &Route,
+    tried: Option<Option<&String>>,
+    healthy: Option<&usize>,
+) -> BackendStatus {
+    let reason = match (&route.trouble, tried) {
+        (Some(trouble), _) if trouble.starts_with(SERVICE_NOT_FOUND) => Some("ServiceNotFound"),
+        (Some(_), _) => Some("NoEndpoints"),
+        (None, None) => Some("NotTried"),
+        (None, Some(Some(_))) => Some("NotCrossed"),
+        (None, Some(None)) => None,
+    };
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    BackendStatus {
+        name: backend.name.to_string(),
+        ready: reason.is_none(),
+        reason: reason.map(str::to_owned),
+        endpoints: count(route.endpoints.len()),
+        healthy: count(healthy.copied().unwrap_or(route.endpoints.len())),
+        last_error: route.trouble.clone().or_else(|| tried.flatten().cloned()),
+    }
+}
+
+fn excluded(proxy: &ProxyServer, backend: &ProxyBackend, table: &RelayTable) -> BackendStatus {
+    let entry = entry(proxy, backend);
+    let reject = table.rejects.iter().find(|reject| reject.entry == entry);
+    BackendStatus {
+        name: backend.name.to_string(),
+        ready: false,
+        reason: Some("Excluded".to_owned()),
+        last_error: reject.map(|reject| reject.reason.clone()),
+        ..BackendStatus::default()
+    }
+}
