@@ -13,6 +13,7 @@ async fn missing_definitions_are_named_with_the_way_to_get_them() {
     let diary = Diary::default();
     let settings = Settings {
         machine: None,
+        cluster: None,
         pace: pace(),
         metrics: Metrics::default(),
         health: Health::default(),
