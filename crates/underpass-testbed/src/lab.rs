@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use tempfile::{NamedTempFile, TempDir};
 
@@ -11,7 +13,11 @@ use crate::underpass::client_of;
 use crate::unique::unique;
 use crate::wait::{PATIENCE, wait_until};
 
+/// On a machine that does not have that version of Envoy yet.
+const AN_INSTALLATION: Duration = Duration::from_secs(300);
+
 /// The lab that runs: `$UNDERPASS_LAB`, else the checkout's `.lab`.
+#[derive(Clone)]
 pub struct Lab {
     folder: PathBuf,
 }
@@ -86,10 +92,34 @@ impl Lab {
         self.script(&["load", &archive.display().to_string()])
     }
 
+    /// The image of the Envoy that a ProxyServer has unless it says otherwise; when this returns, every node has it.
     #[track_caller]
-    fn script(&self, arguments: &[&str]) -> Ended {
+    pub fn envoy_image(&self) -> &'static str {
+        static IMAGE: OnceLock<String> = OnceLock::new();
+        IMAGE.get_or_init(|| self.envoy(&["envoy"]))
+    }
+
+    /// The same of the newest Envoy.
+    #[track_caller]
+    pub fn newest_envoy_image(&self) -> &'static str {
+        static IMAGE: OnceLock<String> = OnceLock::new();
+        IMAGE.get_or_init(|| self.envoy(&["envoy", "newest"]))
+    }
+
+    #[track_caller]
+    fn envoy(&self, arguments: &[&str]) -> String {
+        self.start(arguments).wait_within(AN_INSTALLATION).ok().trim().to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn script(&self, arguments: &[&str]) -> Ended {
+        self.start(arguments).wait()
+    }
+
+    /// `scripts/lab` with these words.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Process {
         let mut command = Command::new(checkout().join("scripts/lab"));
-        Process::start(command.args(arguments).env("UNDERPASS_LAB", &self.folder)).wait()
+        Process::start(command.args(arguments).env("UNDERPASS_LAB", &self.folder))
     }
 }
 
