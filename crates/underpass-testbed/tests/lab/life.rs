@@ -70,13 +70,15 @@ fn a_lab_that_was_used_leaves_nothing() {
         until "$kubectl" get serviceaccount default >/dev/null 2>&1; do sleep 0.1; done
         "$kubectl" create deployment used --image "$BUSYBOX" --replicas 3
         "$kubectl" rollout status deployment/used --timeout 60s
+        scripts/lab vm add guest 192.168.100.50/24
+        scripts/lab vm run guest ip -o address show eth0
         scripts/lab up
         scripts/lab up --nodes 1 && exit 1
         scripts/lab down
         scripts/lab down
         "#,
     );
-    assert!(said.contains("runs already"), "{said}");
+    assert!(said.contains("runs already") && said.contains("192.168.100.50/24"), "{said}");
 }
 
 #[test]
