@@ -21,10 +21,9 @@ use underpass_tables::{Listener as Wanted, Route, Transport};
 use super::cluster::{KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_PROBES};
 use super::{filter_chain, number, socket_address, span, typed};
 
-/// As our own relay does it: how long a client may take to say where it wants to go, and how long it is waited for where it need not
-/// say anything.
-const HELLO_TIME: Duration = Duration::from_secs(10);
-const SILENCE_TIME: Duration = Duration::from_millis(300);
+/// How long a client may take to say where it wants to go. Where it need not say anything it is waited for as long: a listener that had
+/// another time with one backend than with two would be replaced, with all its connections, when the second one comes.
+const HELLO_TIME: Duration = Duration::from_secs(5);
 /// How long a client's datagrams keep their endpoint.
 const DATAGRAM_IDLE: Duration = Duration::from_secs(60);
 const BACKLOG: u32 = 4096;
@@ -57,11 +56,11 @@ fn stream(listener: Listener, wanted: &Wanted, routes: &[Arc<Route>]) -> Listene
         filters.push(filter("envoy.filters.listener.proxy_protocol", ProxyProtocol::default()));
     }
     filters.push(filter("envoy.filters.listener.tls_inspector", TlsInspector::default()));
-    let may_be_silent = wanted.rules.plain.is_some();
     Listener {
         listener_filters: filters,
-        listener_filters_timeout: Some(span(if may_be_silent { SILENCE_TIME } else { HELLO_TIME })),
-        continue_on_listener_filters_timeout: may_be_silent,
+        listener_filters_timeout: Some(span(HELLO_TIME)),
+        // Who has said nothing then has a chain where bytes of any kind have one, and else none.
+        continue_on_listener_filters_timeout: true,
         filter_chains: filter_chain::chains(wanted, routes),
         access_log: vec![filter_chain::access_log()],
         tcp_backlog_size: Some(number(BACKLOG)),

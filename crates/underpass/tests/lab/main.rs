@@ -2,11 +2,13 @@
 //!
 //! - `install`: onto the cluster, newer over older, and off it without a trace.
 //! - `operator`: replicas that follow each other.
+//! - `proxies`: what a ProxyServer becomes.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod install;
 mod operator;
+mod proxies;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

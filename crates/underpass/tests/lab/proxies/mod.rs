@@ -1,0 +1,178 @@
+//! ProxyServers on a real cluster, carried by Envoy and by our own data plane: machines on a tenant network reach hosted control planes.
+//!
+//! One test for all, since they share the operator and its definitions; its parts run side by side, each in namespaces and on a subnet of its
+//! own.
+
+mod changing;
+mod crossing;
+mod leaving;
+mod troubles;
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use underpass_testbed::{Kubectl, Lab, LabNamespace, Process, wait_until};
+
+use crate::{BINARY, alone_with_definitions};
+
+const IMAGE: &str = "lab.local/underpass:proxies";
+/// For a rollout on a machine that does other things too.
+const ROLLOUT: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Plane {
+    Envoy,
+    NewestEnvoy,
+    Native,
+}
+
+/// The operator, for as long as this lives.
+struct Operator<'a> {
+    lab: &'a Lab,
+}
+
+impl<'a> Operator<'a> {
+    fn install(lab: &'a Lab) -> Self {
+        let archive = crate::image(IMAGE);
+        lab.load(archive.path()).ok();
+        let operator = Self { lab };
+        operator.underpass(&["install", "--image", IMAGE]);
+        operator
+    }
+
+    fn underpass(&self, words: &[&str]) {
+        let mut command = Command::new(BINARY);
+        command.args(words).arg("--kubeconfig").arg(self.lab.kubeconfig());
+        Process::start(&mut command).wait_within(Duration::from_secs(240)).ok();
+    }
+}
+
+impl Drop for Operator<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.underpass(&["uninstall", "--yes"]);
+        }
+    }
+}
+
+#[test]
+fn machines_reach_hosted_control_planes_through_proxies() {
+    let _alone = alone_with_definitions();
+    let lab = Lab::running();
+    let _operator = Operator::install(&lab);
+    lab.envoy_image();
+    std::thread::scope(|scope| {
+        scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::Envoy, 110));
+        scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::Native, 111));
+        scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::NewestEnvoy, 112));
+        scope.spawn(|| changing::everything_that_can_be_changed_while_connections_stream(&lab, Plane::Envoy, 113));
+        scope.spawn(|| changing::everything_that_can_be_changed_while_connections_stream(&lab, Plane::Native, 114));
+        scope.spawn(|| changing::what_people_change_by_hand_stays(&lab));
+        scope.spawn(|| troubles::are_told_on_the_object(&lab));
+        scope.spawn(|| leaving::takes_everything_along_and_nothing_of_another(&lab));
+    });
+}
+
+/// A namespace with a NetworkAttachmentDefinition, and a ProxyServer in it.
+struct Site<'a> {
+    lab: &'a Lab,
+    namespace: LabNamespace,
+    plane: Plane,
+    /// The third number of its addresses.
+    subnet: u8,
+}
+
+impl<'a> Site<'a> {
+    fn new(lab: &'a Lab, plane: Plane, subnet: u8) -> Self {
+        let namespace = lab.namespace("hosted");
+        // What is refused there is refused by the strictest of Kubernetes' own standards.
+        namespace
+            .kubectl
+            .ok(&format!("label namespace {} pod-security.kubernetes.io/enforce=restricted", namespace.name));
+        let site = Self { lab, namespace, plane, subnet };
+        site.make_network("tenant-vlan-100");
+        site
+    }
+
+    /// As the documents print it.
+    fn make_network(&self, name: &str) {
+        let config = json!({
+            "cniVersion": "0.3.1", "type": "macvlan", "master": "eth1", "mode": "bridge", "ipam": { "type": "static" },
+        });
+        self.apply(&json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": { "name": name }, "spec": { "config": config.to_string() },
+        }));
+    }
+
+    fn kubectl(&self) -> &Kubectl {
+        &self.namespace.kubectl
+    }
+
+    #[track_caller]
+    fn apply(&self, object: &Value) {
+        self.kubectl().ok_with("apply -f -", &object.to_string());
+    }
+
+    fn server_ip(&self) -> String {
+        format!("192.168.{}.4", self.subnet)
+    }
+
+    fn proxy(&self, name: &str, backends: &[Value]) -> Value {
+        let mut spec = json!({
+            "networkConfig": { "serverIP": self.server_ip(), "networkAttachmentName": "tenant-vlan-100" },
+            "dataPlane": if self.plane == Plane::Native { "Native" } else { "Envoy" },
+            "drainSeconds": 5,
+            "backends": backends,
+        });
+        if self.plane == Plane::NewestEnvoy {
+            spec["proxyImage"] = json!(self.lab.newest_envoy_image());
+        }
+        json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+            "metadata": { "name": name }, "spec": spec,
+        })
+    }
+
+    fn condition(&self, name: &str, condition: &str) -> Option<(String, String, String)> {
+        let object = self.kubectl().json(&format!("get proxyserver {name}"));
+        let conditions = object["status"]["conditions"].as_array()?.clone();
+        let found = conditions.into_iter().find(|one| one["type"] == condition)?;
+        let word = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        Some((word("status"), word("reason"), word("message")))
+    }
+
+    /// Waits until the condition has that status and reason, for the newest generation. Its message.
+    #[track_caller]
+    fn becomes(&self, name: &str, condition: &str, status: &str, reason: &str) -> String {
+        wait_until(&format!("{condition}={status} {reason} of {name}"), ROLLOUT, || {
+            let (found, why, message) = self.condition(name, condition)?;
+            (found == status && why == reason).then_some(message)
+        })
+    }
+
+    #[track_caller]
+    fn is_ready(&self, name: &str) {
+        assert_eq!(self.becomes(name, "Ready", "True", "DeploymentReady"), "Proxy deployment is ready");
+    }
+
+    /// Its only pod, by name.
+    fn pod(&self, name: &str) -> String {
+        let selector = format!("app=proxy-server,hostedcluster.densityops.com={name}");
+        self.kubectl().ok(&format!("get pods -l {selector} -o jsonpath={{.items[*].metadata.name}}"))
+    }
+
+    /// How often its containers have started anew.
+    fn restarts(&self, pod: &str) -> String {
+        self.kubectl().ok(&format!("get pod {pod} -o jsonpath={{.status.containerStatuses[*].restartCount}}"))
+    }
+}
+
+/// One that leads to a hosted service.
+fn backend(name: &str, hostname: &str, port: u16, service: &str, namespace: &LabNamespace) -> Value {
+    json!({
+        "name": name, "hostname": hostname, "port": port,
+        "targetService": service, "targetPort": 6443, "targetNamespace": namespace.name,
+    })
+}
