@@ -14,10 +14,18 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
-use crate::leadership::TERM;
+use crate::leadership::{Office, TERM, Words};
 
 /// A lease is looked at several times per term, whatever comes of it. Who has not done so for two of them hangs.
 const LONGEST_SILENCE: Duration = TERM.saturating_mul(2);
+
+const CONTROLLERS: Words = Words {
+    waits: "another process runs the controllers of this API server; this one waits and takes over when that one ends",
+    leads: "the controllers run here now",
+    goes_on: "the API server answers again; the controllers go on",
+    is_replaced: "the controllers stop here: another process has taken the lease",
+    is_silenced: "the controllers stop until the API server answers: another process could have taken over by now",
+};
 
 /// Cheap to clone; all clones are the same.
 #[derive(Debug, Clone)]
@@ -139,6 +147,29 @@ impl Health {
         state.heard = Instant::now();
         state.trouble = None;
         change(&mut state.role);
+    }
+}
+
+/// Whoever can run the controllers stands for it.
+impl Office for Health {
+    fn words(&self) -> &'static Words {
+        &CONTROLLERS
+    }
+
+    fn holds(&self, _asked: Instant) {
+        self.holds();
+    }
+
+    fn waits_for(&self, holder: &str) {
+        self.waits_for(holder);
+    }
+
+    fn troubled(&self, why: &dyn fmt::Display) {
+        self.troubled(why);
+    }
+
+    fn lost(&self) {
+        self.lost();
     }
 }
 

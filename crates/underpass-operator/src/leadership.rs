@@ -1,4 +1,5 @@
-//! Work that one process of many does: the one that holds a Lease.
+//! Work that one process of many does: the one that holds a Lease. What the work is, and what else it takes to stand for it, is an
+//! [`Office`].
 //!
 //! Nobody compares clocks. A candidate takes a lease over when it has not changed for its whole term by the candidate's own clock; the
 //! holder stops working when it has not renewed for two thirds of the term, counted from before it asked. So there is always a time
@@ -7,6 +8,7 @@
 //! Renewing is the same step as taking (read, decide, write with the version that was read): who deletes or edits the lease by hand
 //! confuses nobody. A watch was rejected: it would tell of a release a second earlier, and hide that the server is gone.
 
+use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -15,12 +17,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::core::response::Status;
 use kube::{Api, Client};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::answer::Answer;
-use crate::health::Health;
 
 /// Which lease, and who wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,16 +30,65 @@ pub struct Seat {
     pub name: String,
     /// Told to those who wait. No two processes that run may have the same.
     pub candidate: String,
-    /// How long a lease counts that nobody renews; whole seconds, three at least.
+    /// How long a lease counts that nobody renews; whole seconds, two at least.
     pub term: Duration,
+    /// How much longer than that a candidate waits, for what a holder leaves to others to end when it cannot do so itself.
+    pub grace: Duration,
+}
+
+/// What a lease is for: what the log says of it, who stands for it, and who is told how it goes.
+pub trait Office: Send {
+    fn words(&self) -> &'static Words;
+
+    /// Whether this process takes the lease, which it could have now. Not asked of a holder who renews it.
+    fn stands(&mut self) -> impl Future<Output = bool> + Send {
+        async { true }
+    }
+
+    /// The lease is held: newly, or still. Nobody else takes it for a term and the grace, from `asked` on.
+    fn holds(&self, asked: Instant);
+
+    fn waits_for(&self, holder: &str);
+
+    /// The API server cannot be worked with.
+    fn troubled(&self, why: &dyn fmt::Display);
+
+    /// The lease is lost without anybody having it instead.
+    fn lost(&self);
+}
+
+/// What the log says when something changes.
+#[derive(Debug)]
+pub struct Words {
+    /// Another process has the lease.
+    pub waits: &'static str,
+    /// This one has it now.
+    pub leads: &'static str,
+    /// This one had it all the time, and the API server answers again.
+    pub goes_on: &'static str,
+    /// Another process has taken it from this one.
+    pub is_replaced: &'static str,
+    /// It could not be renewed in time.
+    pub is_silenced: &'static str,
 }
 
 /// Long enough for a busy machine and a restarting server, short enough to wait for.
 pub const TERM: Duration = Duration::from_secs(15);
 
+/// A request to a server that works takes less, on a busy day too.
+const LEAST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Between the host in the name of a candidate and the rest of it. Names of hosts and pods have none.
+const AFTER_HOST: char = '_';
+
 /// A name that tells people where to look, and that no other process has.
 pub fn candidate(host: &str) -> String {
-    format!("{host}_{}_{:08x}", std::process::id(), rand::random::<u32>())
+    format!("{host}{AFTER_HOST}{}{AFTER_HOST}{:08x}", std::process::id(), rand::random::<u32>())
+}
+
+/// The host or pod in the name of a candidate.
+pub fn host_of(candidate: &str) -> &str {
+    candidate.split(AFTER_HOST).next().unwrap_or(candidate)
 }
 
 /// Who holds the lease of that name, if anybody, as far as a single look can tell. The clocks of two machines are compared here, which
@@ -61,11 +111,11 @@ pub async fn holder_anywhere(client: &Client, name: &str) -> Result<Option<Strin
 pub async fn lead<W: Future>(
     client: &Client,
     seat: Seat,
-    health: &Health,
+    office: &mut impl Office,
     stop: &CancellationToken,
     mut work: impl FnMut() -> W,
 ) -> Option<W::Output> {
-    let mut candidacy = Candidacy::new(client, seat, health.clone());
+    let mut candidacy = Candidacy::new(client, seat, office);
     loop {
         let renewed = tokio::select! {
             renewed = candidacy.win() => renewed,
@@ -82,12 +132,12 @@ pub async fn lead<W: Future>(
     }
 }
 
-struct Candidacy {
+struct Candidacy<'a, O> {
     leases: Api<Lease>,
     seat: Seat,
     rival: Option<Rival>,
     told: Told,
-    health: Health,
+    office: &'a mut O,
 }
 
 /// What another holder last wrote, and since when it stands there by our clock.
@@ -101,7 +151,30 @@ struct Rival {
 #[derive(Debug, Clone, PartialEq)]
 enum Turn {
     Write(Box<Lease>),
-    Wait { holder: String },
+    Wait {
+        holder: String,
+        /// When the lease is over, if nothing changes.
+        over: Instant,
+    },
+}
+
+/// What came of an attempt to have it.
+enum Attempt {
+    /// Nobody else takes it for a term and the grace, from this time on.
+    Ours(Instant),
+    Anothers {
+        holder: String,
+        over: Instant,
+    },
+    /// It could be ours.
+    Declined,
+}
+
+/// Whether this process is bound to want the lease.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Candidate,
+    Holder,
 }
 
 /// What was last said, so that it is said once.
@@ -121,32 +194,37 @@ enum Unanswered {
     TooSlow(Duration),
 }
 
-impl Candidacy {
-    fn new(client: &Client, seat: Seat, health: Health) -> Self {
+impl<'a, O: Office> Candidacy<'a, O> {
+    fn new(client: &Client, seat: Seat, office: &'a mut O) -> Self {
         let leases = Api::namespaced(client.clone(), &seat.namespace);
-        Self { leases, seat, rival: None, told: Told::Nothing, health }
+        Self { leases, seat, rival: None, told: Told::Nothing, office }
     }
 
     /// Until the lease is ours. Returns a time at which it was not over.
     async fn win(&mut self) -> Instant {
         loop {
-            let asked = Instant::now();
-            match self.attempt().await {
-                Ok(None) => {
+            let attempt = self.attempt(Role::Candidate).await;
+            let mut next = Instant::now() + self.again();
+            match attempt {
+                Ok(Attempt::Ours(asked)) => {
                     self.tell(Told::Leading, None);
                     return asked;
                 }
-                Ok(Some(holder)) => self.tell(Told::Waiting(holder), None),
+                Ok(Attempt::Anothers { holder, over }) => {
+                    self.tell(Told::Waiting(holder), None);
+                    next = next.min(over);
+                }
+                Ok(Attempt::Declined) => {}
                 Err(error) => self.tell(Told::NoAnswer, Some(&error)),
             }
-            sleep(self.again()).await;
+            sleep_until(next).await;
         }
     }
 
     /// Renews the lease until it is lost.
     async fn hold(&mut self, mut renewed: Instant) {
         loop {
-            sleep_until(renewed + self.seat.term / 3).await;
+            sleep_until(renewed + self.seat.term / 4).await;
             let Some(again) = self.renew(renewed + self.seat.term * 2 / 3).await else { return };
             renewed = again;
         }
@@ -157,65 +235,75 @@ impl Candidacy {
         loop {
             let asked = Instant::now();
             let attempt = tokio::select! {
-                attempt = self.attempt() => attempt,
+                attempt = self.attempt(Role::Holder) => attempt,
                 () = sleep_until(give_up) => Err(Unanswered::TooSlow(give_up - asked)),
             };
             match attempt {
-                Ok(None) => {
+                Ok(Attempt::Ours(asked)) => {
                     self.tell(Told::Leading, None);
                     return Some(asked);
                 }
-                Ok(Some(holder)) => {
-                    warn!(holder, "the controllers stop here: another process has taken the lease");
+                Ok(Attempt::Anothers { holder, .. }) => {
+                    warn!(holder, "{}", self.office.words().is_replaced);
                     self.told = Told::Waiting(holder);
                     return None;
                 }
+                Ok(Attempt::Declined) => {}
                 Err(error) => self.tell(Told::NoAnswer, Some(&error)),
             }
             let again = Instant::now() + self.again();
             if again >= give_up {
                 sleep_until(give_up).await;
-                self.health.lost();
-                warn!(
-                    "the controllers stop until the API server answers: another process could have taken over by now"
-                );
+                self.office.lost();
+                warn!("{}", self.office.words().is_silenced);
                 return None;
             }
             sleep_until(again).await;
         }
     }
 
-    /// Takes or renews the lease. `Some`: it is another's.
-    async fn attempt(&mut self) -> Result<Option<String>, Unanswered> {
-        let limit = self.patience();
-        let attempt = timeout(limit, self.step()).await.unwrap_or(Err(Unanswered::TooSlow(limit)));
+    /// Takes or renews the lease, and tells what came of it.
+    async fn attempt(&mut self, role: Role) -> Result<Attempt, Unanswered> {
+        let attempt = self.step(role).await;
         match &attempt {
-            Ok(None) => self.health.holds(),
-            Ok(Some(holder)) => self.health.waits_for(holder),
-            Err(error) => self.health.troubled(error),
+            Ok(Attempt::Ours(asked)) => self.office.holds(*asked),
+            Ok(Attempt::Anothers { holder, .. }) => self.office.waits_for(holder),
+            Ok(Attempt::Declined) => {}
+            Err(error) => self.office.troubled(error),
         }
         attempt
     }
 
-    async fn step(&mut self) -> Result<Option<String>, Unanswered> {
+    async fn step(&mut self, role: Role) -> Result<Attempt, Unanswered> {
         loop {
-            let lease = self.leases.get_opt(&self.seat.name).await.map_err(Answer::from)?;
+            let lease = self.answered(self.leases.get_opt(&self.seat.name)).await?;
             let lease = match turn(&self.seat, &mut self.rival, lease, Instant::now(), Timestamp::now()) {
-                Turn::Wait { holder } => return Ok(Some(holder)),
+                Turn::Wait { holder, over } => return Ok(Attempt::Anothers { holder, over }),
                 Turn::Write(lease) => lease,
             };
-            let new = lease.metadata.resource_version.is_none();
+            if role == Role::Candidate && !self.office.stands().await {
+                return Ok(Attempt::Declined);
+            }
+            let (asked, new) = (Instant::now(), lease.metadata.resource_version.is_none());
+            let as_given = PostParams::default();
             let written = if new {
-                self.leases.create(&PostParams::default(), &lease).await
+                self.answered(self.leases.create(&as_given, &lease)).await
             } else {
-                self.leases.replace(&self.seat.name, &PostParams::default(), &lease).await
+                self.answered(self.leases.replace(&self.seat.name, &as_given, &lease)).await
             };
-            match written.map_err(Answer::from) {
-                Ok(_) => return Ok(None),
-                Err(answer) if answer.status().is_some_and(|status| somebody_was_faster(status, new)) => {}
-                Err(answer) => return Err(answer.into()),
+            match written {
+                Ok(_) => return Ok(Attempt::Ours(asked)),
+                Err(Unanswered::Refused(answer))
+                    if answer.status().is_some_and(|status| somebody_was_faster(status, new)) => {}
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    async fn answered<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Unanswered> {
+        let limit = self.patience();
+        let answer = timeout(limit, request).await.map_err(|_| Unanswered::TooSlow(limit))?;
+        answer.map_err(|error| Answer::from(error).into())
     }
 
     /// Best effort: a lease that is not given back is over when its term is.
@@ -235,19 +323,15 @@ impl Candidacy {
         if news == self.told {
             return;
         }
-        let (again, lease) = (self.again().as_secs_f32(), &self.seat.name);
+        let (again, lease, words) = (self.again().as_secs_f32(), &self.seat.name, self.office.words());
         match (&news, &self.told) {
-            (Told::Waiting(holder), _) => info!(
-                holder,
-                lease,
-                "another process runs the controllers of this API server; this one waits and takes over when that one ends"
-            ),
+            (Told::Waiting(holder), _) => info!(holder, lease, "{}", words.waits),
             (Told::NoAnswer, _) => {
                 let why = error.map(ToString::to_string).unwrap_or_default();
                 warn!("the API server cannot be asked: {why}; trying again every {again} s");
             }
-            (Told::Leading, Told::NoAnswer) => info!("the API server answers again; the controllers go on"),
-            (Told::Leading, Told::Waiting(before)) => info!(before, "the controllers run here now"),
+            (Told::Leading, Told::NoAnswer) => info!("{}", words.goes_on),
+            (Told::Leading, Told::Waiting(before)) => info!(before, "{}", words.leads),
             (Told::Leading | Told::Nothing, _) => {}
         }
         self.told = news;
@@ -258,9 +342,9 @@ impl Candidacy {
         self.seat.term / 10
     }
 
-    /// For one attempt.
+    /// For one request.
     fn patience(&self) -> Duration {
-        self.seat.term / 5
+        (self.seat.term / 5).max(LEAST_PATIENCE)
     }
 }
 
@@ -275,10 +359,11 @@ fn turn(seat: &Seat, rival: &mut Option<Rival>, lease: Option<Lease>, now: Insta
             Some(rival) if rival.spec == spec => rival.since,
             _ => now,
         };
-        if now.duration_since(since) < term(&spec) {
+        let over = since + term(&spec) + seat.grace;
+        if now < over {
             let holder = holder.to_owned();
             *rival = Some(Rival { spec, since });
-            return Turn::Wait { holder };
+            return Turn::Wait { holder, over };
         }
     }
     *rival = None;
@@ -338,7 +423,13 @@ mod tests {
     const START: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn seat(candidate: &str) -> Seat {
-        Seat { namespace: "n".into(), name: "l".into(), candidate: candidate.into(), term: Duration::from_secs(15) }
+        Seat {
+            namespace: "n".into(),
+            name: "l".into(),
+            candidate: candidate.into(),
+            term: Duration::from_secs(15),
+            grace: Duration::ZERO,
+        }
     }
 
     fn after(seconds: u64) -> Timestamp {
@@ -349,12 +440,13 @@ mod tests {
     fn written(turn: Turn) -> Lease {
         match turn {
             Turn::Write(lease) => *lease,
-            Turn::Wait { holder } => panic!("waits for {holder}"),
+            Turn::Wait { holder, .. } => panic!("waits for {holder}"),
         }
     }
 
-    fn waits_for(holder: &str) -> Turn {
-        Turn::Wait { holder: holder.to_owned() }
+    #[track_caller]
+    fn assert_waits(turn: Turn, until: Instant) {
+        assert_eq!(turn, Turn::Wait { holder: "a".to_owned(), over: until });
     }
 
     #[test]
@@ -376,21 +468,40 @@ mod tests {
         let mut look = |lease: &Lease, seconds| {
             turn(&seat("b"), &mut rival, Some(lease.clone()), now + later(seconds), after(86_400 + seconds))
         };
-        assert_eq!(look(&lease, 0), waits_for("a"));
-        assert_eq!(look(&lease, 14), waits_for("a"));
+        assert_waits(look(&lease, 0), now + later(15));
+        assert_waits(look(&lease, 14), now + later(15));
         let renewed = Lease { spec: Some(renewed(&seat("a"), lease.spec.as_ref().unwrap(), after(10))), ..lease };
-        assert_eq!(look(&renewed, 15), waits_for("a"), "it was renewed meanwhile");
-        assert_eq!(look(&renewed, 29), waits_for("a"));
+        // It was renewed meanwhile.
+        assert_waits(look(&renewed, 15), now + later(30));
+        assert_waits(look(&renewed, 29), now + later(30));
         let spec = written(look(&renewed, 30)).spec.unwrap();
         assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("b"), Some(1)));
         assert_eq!(spec.acquire_time.unwrap().0, after(86_430));
     }
 
     #[test]
+    fn a_grace_comes_on_top_of_the_term() {
+        let (now, grace) = (Instant::now(), Duration::from_millis(350));
+        let (patient, mut rival) = (Seat { grace, ..seat("b") }, None);
+        let over = now + Duration::from_secs(15) + grace;
+        let mut look = |at| turn(&patient, &mut rival, Some(first(&seat("a"), START)), at, START);
+        assert_waits(look(now), over);
+        assert_waits(look(over - Duration::from_millis(1)), over);
+        assert_eq!(written(look(over)).spec.unwrap().holder_identity.as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn the_name_of_a_candidate_tells_its_pod() {
+        assert_eq!(host_of(&candidate("proxy-5d9c7-x2x4k")), "proxy-5d9c7-x2x4k");
+        assert_eq!(host_of("made-by-hand"), "made-by-hand");
+    }
+
+    #[test]
     fn a_lease_that_was_given_back_is_free_at_once() {
         let mut lease = first(&seat("a"), START);
         lease.spec.as_mut().unwrap().holder_identity = None;
-        let spec = written(turn(&seat("b"), &mut None, Some(lease), Instant::now(), START)).spec.unwrap();
+        let patient = Seat { grace: Duration::from_secs(1), ..seat("b") };
+        let spec = written(turn(&patient, &mut None, Some(lease), Instant::now(), START)).spec.unwrap();
         assert_eq!(spec.holder_identity.as_deref(), Some("b"));
     }
 

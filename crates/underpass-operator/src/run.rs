@@ -81,8 +81,8 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) ->
         checked = check(&client) => checked?,
         () = stop.cancelled() => return Ok(()),
     }
-    let Settings { seat, health, .. } = settings.clone();
-    lead(&client, seat, &health, &stop, || control(client.clone(), settings.clone(), stop.clone())).await;
+    let Settings { seat, mut health, .. } = settings.clone();
+    lead(&client, seat, &mut health, &stop, || control(client.clone(), settings.clone(), stop.clone())).await;
     if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended) }
 }
 

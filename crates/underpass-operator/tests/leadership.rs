@@ -62,7 +62,7 @@ fn start(
                 name
             }
         };
-        lead(&client, seat(name), &Health::default(), &stop, work).await
+        lead(&client, seat(name), &mut Health::default(), &stop, work).await
     })
 }
 

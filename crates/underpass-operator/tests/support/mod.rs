@@ -47,7 +47,13 @@ pub(crate) fn pace() -> Pace {
 }
 
 pub(crate) fn seat(candidate: &str) -> Seat {
-    Seat { namespace: "kube-system".into(), name: "controllers".into(), candidate: candidate.into(), term: TERM }
+    Seat {
+        namespace: "kube-system".into(),
+        name: "controllers".into(),
+        candidate: candidate.into(),
+        term: TERM,
+        grace: Duration::ZERO,
+    }
 }
 
 /// What actions reach: this engine, and no pair of proxies.

@@ -1,5 +1,7 @@
 //! `underpass controllers`: the controllers alone, against a server that somebody else runs.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use underpass_operator::leadership::{self, Seat};
@@ -50,8 +52,8 @@ pub(crate) async fn until_signalled(
 
 /// What the controllers work with on this machine, under the name that others are told.
 pub(crate) fn settings(metrics: Metrics, candidate: String, workplace: Workplace) -> anyhow::Result<Settings> {
-    let seat =
-        Seat { namespace: LEASE_NAMESPACE.to_owned(), name: LEASE.to_owned(), candidate, term: leadership::TERM };
+    let (namespace, name) = (LEASE_NAMESPACE.to_owned(), LEASE.to_owned());
+    let seat = Seat { namespace, name, candidate, term: leadership::TERM, grace: Duration::ZERO };
     let machine = Machine {
         engine: workplace.engine()?,
         watchdog: Some(workplace.watchdog()),

@@ -1,6 +1,7 @@
 //! `underpass operator`: the controllers on a cluster, as one of several replicas.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -52,7 +53,8 @@ fn seat(variable: impl Fn(&str) -> Option<String>, service_account: &Path) -> Se
     let of_account = || std::fs::read_to_string(service_account.join("namespace")).ok();
     let namespace = said("POD_NAMESPACE").or_else(of_account).unwrap_or_else(|| USUAL_NAMESPACE.to_owned());
     let candidate = leadership::candidate(&said("POD_NAME").unwrap_or_else(host));
-    Seat { namespace: namespace.trim().to_owned(), name: LEASE.to_owned(), candidate, term: leadership::TERM }
+    let (namespace, name) = (namespace.trim().to_owned(), LEASE.to_owned());
+    Seat { namespace, name, candidate, term: leadership::TERM, grace: Duration::ZERO }
 }
 
 #[cfg(test)]
