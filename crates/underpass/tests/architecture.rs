@@ -22,12 +22,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("underpass-tunnel", &["underpass-protocols", "underpass-relay", "underpass-tables"]),
     ("underpass-xds", &["underpass-tables"]),
     ("underpass-apiserver", &["underpass-builtins", "underpass-merge", "underpass-schema", "underpass-store"]),
+    ("underpass-address", &[]),
     ("underpass-deploy", &["underpass-resources"]),
     ("underpass-engines", &["underpass-plan"]),
     ("underpass-operator", &["underpass-engines", "underpass-plan", "underpass-resources", "underpass-tunnel"]),
     (
         "underpass",
         &[
+            "underpass-address",
             "underpass-apiserver",
             "underpass-deploy",
             "underpass-engines",

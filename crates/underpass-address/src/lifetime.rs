@@ -1,0 +1,109 @@
+//! How long the address stays, worked out so that no two machines ever have it.
+//!
+//! The kernel takes an address away when its lifetime is over, by its own clock, also from under a process that was killed, stopped or
+//! cut off. What has to hold is that it does so before anybody else may have the lease. All times are counted from when the holder was
+//! about to send the renewal that succeeded last (`asked`): whoever waits for the lease saw that renewal later, and so begins to count
+//! later, whatever the clocks say.
+//!
+//! | seconds after `asked` | |
+//! | --- | --- |
+//! | 0.5, and again | the next renewal, after which everything is counted anew |
+//! | up to 0.45 | the lifetime may be set again, to one second ([`EXTEND_UNTIL`]); the last time at 0.4 ([`EXTEND_AT`]) |
+//! | 1.33 | the holder has not renewed for two thirds of the term and takes the address off itself |
+//! | 1.38 to 1.7 | otherwise the kernel does: lifetimes are whole seconds, and it rounds up to a quarter of a second |
+//! | 2.45 | at the very latest: it looks at its addresses at most once a second, so that it may be late by one ([`LATENESS`]) |
+//! | 2.35 | the lease is over for whoever waits, at the earliest ([`TERM`] and [`GRACE`]); it begins to ask the network |
+//! | 2.5 | nobody has answered ([`ASKING`]): it takes the lease, and then the address |
+//!
+//! The lease is written only with the version that was read before asking, so that a renewal that came meanwhile wins. So there are
+//! 0.05 seconds or more between two holders by clocks alone, 0.8 as a rule. Behind that is a second lock, for machines on which even the
+//! kernel is late (one that sleeps, in which nothing wakes it for an address): it would answer the question, and while anybody
+//! answers nobody claims.
+//!
+//! What is left: a process that is stopped between looking at the clock and the system call that follows, microseconds later, sets a
+//! lifetime too late when it wakes up. It looks at the clock again after the call, and takes the address off at once.
+//!
+//! A shorter lifetime is not to be had from the kernel, and a longer one would make the fail-over longer: at most 0.2 seconds until
+//! the last renewal is seen, 2.5 until it is over, and a few hundredths for two requests and the announcement.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{Interface, InterfaceError};
+
+/// What is written into the lease. Its holder stops when it has not renewed for two thirds of it.
+pub const TERM: Duration = Duration::from_secs(2);
+/// How long whoever waits for the lease waits beyond the term.
+pub const GRACE: Duration = Duration::from_millis(350);
+/// How long the network is asked before the lease is taken.
+pub const ASKING: Duration = Duration::from_millis(150);
+/// What the kernel is told; the least that it takes.
+const LIFETIME: u32 = 1;
+/// When the lifetime is set for the last time, if no renewal comes.
+const EXTEND_AT: Duration = Duration::from_millis(400);
+/// Beyond this it is not set any more.
+const EXTEND_UNTIL: Duration = Duration::from_millis(450);
+/// How late the kernel may be.
+const LATENESS: Duration = Duration::from_secs(1);
+
+const _: () = {
+    let gone = EXTEND_UNTIL.as_millis() + LIFETIME as u128 * 1000 + LATENESS.as_millis();
+    let taken = TERM.as_millis() + GRACE.as_millis() + ASKING.as_millis();
+    assert!(gone < taken, "the address would outlive the lease");
+    // Otherwise the kernel would take it from a holder who still has time to renew; it counts the last fiftieth of a second as over.
+    assert!(EXTEND_AT.as_millis() + LIFETIME as u128 * 1000 - 20 > TERM.as_millis() * 2 / 3);
+};
+
+/// The address on an interface. It goes with this value.
+#[derive(Debug)]
+pub struct Held<'a> {
+    interface: &'a Interface,
+    address: IpNet,
+}
+
+impl<'a> Held<'a> {
+    /// Puts the address onto the interface, by right of the renewal that was asked for at that time.
+    pub fn take(interface: &'a Interface, address: IpNet, asked: Instant) -> Result<Self, InterfaceError> {
+        let held = Self { interface, address };
+        held.extend(asked)?;
+        Ok(held)
+    }
+
+    /// Keeps it there for as long as renewals come, and lets the kernel take it when they do not. Ends only by an error.
+    pub async fn keep(&self, mut renewals: watch::Receiver<Instant>) -> Result<(), InterfaceError> {
+        loop {
+            let asked = *renewals.borrow_and_update();
+            self.extend(asked)?;
+            let mut renewed = timeout_at(asked + EXTEND_AT, renewals.changed()).await;
+            if renewed.is_err() {
+                self.extend(asked)?;
+                renewed = Ok(renewals.changed().await);
+            }
+            if matches!(renewed, Ok(Err(_))) {
+                // Nobody renews any more.
+                return Ok(());
+            }
+        }
+    }
+
+    fn extend(&self, asked: Instant) -> Result<(), InterfaceError> {
+        if asked.elapsed() > EXTEND_UNTIL {
+            return Ok(());
+        }
+        self.interface.put(self.address, LIFETIME)?;
+        if asked.elapsed() > EXTEND_UNTIL {
+            self.interface.take_off(self.address)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // Should it fail, the kernel does it within two seconds.
+        let _ = self.interface.take_off(self.address);
+    }
+}
