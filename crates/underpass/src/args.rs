@@ -4,11 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
 use underpass_deploy::MOST_REPLICAS;
 use underpass_protocols::NormalName;
 use underpass_resources::proxy_server::ADMIN_PORT;
 use underpass_resources::proxy_server::LogLevel;
 
+use crate::floating::ReadyUrl;
 use crate::proxy::Pod;
 
 const EXAMPLES: &str = "\
@@ -43,7 +45,7 @@ pub(crate) struct Logging {
     /// "info,audit=debug" (with a line for every write to the API server) [default: info; for a proxy: its spec.logLevel]
     #[arg(long, global = true, env = "RUST_LOG", value_name = "LEVEL", value_parser = log_filter)]
     pub(crate) log_level: Option<String>,
-    /// How a log line looks [default: human; for the operator: json]
+    /// How a log line looks [default: human; in a cluster's pods: json]
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 }
@@ -80,6 +82,9 @@ pub(crate) enum Command {
     /// Run the half of a tunnel that listens where clients are, until told to end; it is what runs in a tunnel proxy's container
     #[command(hide = true, after_help = TUNNEL_CLIENT_EXAMPLES)]
     TunnelClient(TunnelClient),
+    /// Have an address while it is this pod's turn, until SIGTERM; of several pods one has it
+    #[command(hide = true, after_help = FLOATING_ADDRESS_EXAMPLES)]
+    FloatingAddress(FloatingAddress),
     /// Say which rule decides about a connection, and why; needs no server
     Explain(Explain),
     /// Show what would be done for the objects in files, and why; needs no server and touches nothing
@@ -234,6 +239,23 @@ the first two and does not prove to be the other half is refused and counted. Tu
 a few seconds for another one.
 
 Exit codes: 0 ended by a signal; 1 failed; 130 ended by a second signal.";
+
+const FLOATING_ADDRESS_EXAMPLES: &str = "\
+Example:
+  underpass floating-address --address 192.168.100.4/24 --interface net1 \\
+    --namespace clusters --lease my-proxy-address --ready http://127.0.0.1:9901/ready
+
+Of all that share a Lease one has the address. When it ends, the next one has it within half a second; when it is killed, stopped or cut off \
+from the API server, within three. It competes while --ready answers 200, and gives the address back after two answers that are not. Nobody takes \
+an address that somebody else on the network has: the log tells whose it is, and so does the annotation underpass.dev/address-conflict of \
+the Lease. On the interface the address has a lifetime of a second, so that the kernel takes it off when nobody else does.
+
+$POD_NAME, else the name of the host, begins the holder's name in the Lease, before the first _.
+
+It needs the capabilities NET_ADMIN, for addresses, and NET_RAW, for ARP and neighbour discovery, and no other; and on the API server get, \
+create and update for that Lease.
+
+Exit codes: 0 ended by a signal, the address is off and the lease given back; 1 failed; 130 ended by a second signal.";
 
 const EXPLAIN_ROUTE_EXAMPLES: &str = "\
 Examples:
@@ -403,8 +425,30 @@ pub(crate) enum ContainerRuntime {
 impl Command {
     /// How a log line looks when nobody says: a cluster's logs are read by programs first.
     pub(crate) fn log_format(&self) -> LogFormat {
-        if matches!(self, Self::Operator(_)) { LogFormat::Json } else { LogFormat::Human }
+        if matches!(self, Self::Operator(_) | Self::FloatingAddress(_)) { LogFormat::Json } else { LogFormat::Human }
     }
+}
+
+#[derive(Debug, Group)]
+pub(crate) struct FloatingAddress {
+    /// The address, and how long the prefix of its network is
+    #[arg(long, value_name = "ADDRESS/LENGTH", value_parser = floating_address)]
+    pub(crate) address: IpNet,
+    /// The interface that gets it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) interface: String,
+    /// The namespace of the Lease
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: String,
+    /// The Lease that says whose turn it is; made when it is not there
+    #[arg(long, value_name = "NAME")]
+    pub(crate) lease: String,
+    /// The page that answers 200 while connections to the address would be served
+    #[arg(long, value_name = "URL")]
+    pub(crate) ready: ReadyUrl,
+    /// The kubeconfig of the cluster [default: $KUBECONFIG, else the one in which this is a pod]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Debug, Group)]
@@ -692,6 +736,15 @@ pub(crate) enum StatusFormat {
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "give an IP address and a port, as in 127.0.0.1:6443 or [::1]:0")
+}
+
+fn floating_address(text: &str) -> Result<IpNet, &'static str> {
+    let address: IpNet = text.parse().map_err(|_| "give an IP address and a length, as in 192.168.100.4/24")?;
+    let ip = address.addr();
+    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
+        return Err("not an address that an interface of a network can have");
+    }
+    Ok(address)
 }
 
 /// As `underpass_resources::name::Image` has it.

@@ -8,6 +8,7 @@ mod descriptors;
 mod embedded;
 mod exit;
 mod first_look;
+mod floating;
 mod following;
 mod leftovers;
 mod logging;

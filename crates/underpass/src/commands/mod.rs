@@ -6,6 +6,7 @@ pub(crate) mod controllers;
 mod crds;
 mod down;
 mod explain;
+mod floating_address;
 mod image;
 mod install;
 mod monitor;
@@ -37,6 +38,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Ended> {
         Command::Proxy(args) => proxy::run(args),
         Command::TunnelServer(args) => on_one_thread(tunnel_server::run(args)),
         Command::TunnelClient(args) => on_one_thread(tunnel_client::run(args)),
+        Command::FloatingAddress(args) => on_one_thread(floating_address::run(args)),
         Command::Plan(args) => plan::run(&args.files, args.output),
         Command::Explain(Explain { what: ExplainWhat::Route(args) }) => explain::run(&args),
         Command::Status(args) => on_runtime(status::run(args)),

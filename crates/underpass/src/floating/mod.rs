@@ -1,0 +1,195 @@
+//! The floating address of this process: it has it while it holds the lease, and stands for the lease while its data plane is ready and
+//! nobody else on the network answers for the address.
+
+mod conflict;
+mod readiness;
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use kube::Client;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use underpass_address::{Held, Interface, InterfaceError, Wire, WireError, announce, ask};
+use underpass_operator::leadership::{Office, Seat, Words, lead};
+
+use conflict::{Claims, Notice, Verdict};
+pub(crate) use readiness::ReadyUrl;
+use readiness::{follow, gone};
+
+const WORDS: Words = Words {
+    waits: "another process has the address; this one waits and takes over when that one ends",
+    leads: "this process takes over the address",
+    goes_on: "the API server answers again; the address stays here",
+    is_replaced: "the address is taken off here: another process has taken the lease",
+    is_silenced: "the address is taken off here until the API server answers: another process could have taken it by now",
+};
+
+/// What floats, and where.
+pub(crate) struct Floating {
+    pub(crate) address: IpNet,
+    pub(crate) interface: Interface,
+    pub(crate) seat: Seat,
+    pub(crate) ready: ReadyUrl,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FloatingError {
+    #[error("the address cannot be held here; the lease is given back")]
+    Interface(#[from] InterfaceError),
+    #[error("the network cannot be asked who has the address")]
+    Wire(#[from] WireError),
+}
+
+/// Why an address is given back.
+enum Left {
+    Asked,
+    NotReady,
+    Failed(InterfaceError),
+}
+
+impl Floating {
+    /// Holds the address whenever it is this process's turn, until `stop`.
+    pub(crate) async fn run(self, client: Client, stop: CancellationToken) -> Result<(), FloatingError> {
+        let address = self.address.addr();
+        // What cannot work is said at once, and not when the others have died.
+        Wire::open(&self.interface, address)?;
+        if self.interface.take_off(self.address)? {
+            info!(%address, "taken off: it was there from an earlier life");
+        }
+        let (readiness, ready) = watch::channel(false);
+        let (renewals, renewed) = watch::channel(Instant::now());
+        let notice = Notice::new(&client, &self.seat);
+        let mut candidate = Candidate {
+            interface: self.interface.clone(),
+            address: self.address,
+            ready: ready.clone(),
+            claims: Claims::default(),
+            unasked: false,
+            notice: notice.clone(),
+            renewals,
+        };
+        let this = &self;
+        let following = follow(&self.ready, readiness);
+        let holding = async {
+            loop {
+                let work = || this.hold(renewed.clone(), ready.clone(), notice.clone(), &stop);
+                match lead(&client, this.seat.clone(), &mut candidate, &stop, work).await {
+                    Some(Left::NotReady) => {}
+                    Some(Left::Failed(error)) => return Err(error.into()),
+                    Some(Left::Asked) | None => return Ok(()),
+                }
+            }
+        };
+        tokio::select! {
+            ended = holding => ended,
+            () = following => Ok(()),
+        }
+    }
+
+    /// When this returns, or is dropped, the address is off the interface.
+    async fn hold(
+        &self,
+        renewals: watch::Receiver<Instant>,
+        ready: watch::Receiver<bool>,
+        notice: Arc<Notice>,
+        stop: &CancellationToken,
+    ) -> Left {
+        let (address, asked, begun) = (self.address, *renewals.borrow(), Instant::now());
+        let held = match Held::take(&self.interface, address, asked) {
+            Ok(held) => held,
+            Err(error) => return Left::Failed(error),
+        };
+        info!(address = %address, interface = self.interface.name, mac = %self.interface.mac, "the address is here");
+        let mut telling = pin!(async {
+            if let Err(error) = announce(&self.interface, address.addr()).await {
+                warn!("not everybody is told where the address is now: {:#}", anyhow::Error::new(error));
+            }
+        });
+        let mut clearing = pin!(notice.clear());
+        let (mut told, mut cleared) = (false, false);
+        let mut keeping = pin!(held.keep(renewals));
+        let mut unready = pin!(gone(ready));
+        let left = loop {
+            tokio::select! {
+                kept = &mut keeping => break kept.err().map_or(Left::Asked, Left::Failed),
+                () = &mut telling, if !told => told = true,
+                () = &mut clearing, if !cleared => cleared = true,
+                () = &mut unready => break Left::NotReady,
+                () = stop.cancelled() => break Left::Asked,
+            }
+        };
+        if matches!(left, Left::NotReady) {
+            warn!(address = %address, "the address is given to another: the data plane here is not ready");
+        }
+        info!(address = %address, seconds = begun.elapsed().as_secs(), "the address leaves");
+        left
+    }
+}
+
+/// This process, as one who could have the address.
+struct Candidate {
+    interface: Interface,
+    address: IpNet,
+    ready: watch::Receiver<bool>,
+    claims: Claims,
+    /// Whether it was said that the network cannot be asked.
+    unasked: bool,
+    notice: Arc<Notice>,
+    /// Where whoever holds the address hears of renewals.
+    renewals: watch::Sender<Instant>,
+}
+
+impl Candidate {
+    fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+}
+
+impl Office for Candidate {
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    async fn stands(&mut self) -> bool {
+        if !self.is_ready() || !self.claims.is_time(Instant::now()) {
+            return false;
+        }
+        let claimant = match ask(&self.interface, self.address.addr()).await {
+            Ok(claimant) => claimant,
+            Err(error) => {
+                if !self.unasked {
+                    warn!("this process does not compete for the address: {:#}", anyhow::Error::new(error));
+                }
+                self.unasked = true;
+                return false;
+            }
+        };
+        self.unasked = false;
+        match self.claims.hear(claimant, Instant::now()) {
+            Verdict::Free => self.is_ready(),
+            Verdict::StillThere => false,
+            Verdict::Conflict { mac, new } => {
+                if new {
+                    warn!(address = %self.address, mac = %mac, "somebody else on the network has the address; nobody takes it until that one is gone");
+                }
+                self.notice.tell(mac).await;
+                false
+            }
+        }
+    }
+
+    fn holds(&self, asked: Instant) {
+        self.renewals.send_replace(asked);
+    }
+
+    fn waits_for(&self, _holder: &str) {}
+
+    fn troubled(&self, _why: &dyn fmt::Display) {}
+
+    fn lost(&self) {}
+}
