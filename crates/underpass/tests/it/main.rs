@@ -5,6 +5,7 @@
 //! - `crash`: `kill -9` during concurrent writes; a recorded history is checked.
 //! - `damage`: a random walk of damaged bodies breaks nothing.
 //! - `failures`: what goes wrong around underpass is said in one sentence, and destroys nothing.
+//! - `floating_address`: an address that one of several pods has, in namespaces on one switch.
 //! - `hostile`: requests that mean harm, or amount to it, are refused or survived.
 //! - `image`: the program as an image, and the list of what is in it.
 //! - `install`: what is put onto a cluster, as far as no cluster is needed for it.
@@ -30,6 +31,7 @@ mod clients;
 mod crash;
 mod damage;
 mod failures;
+mod floating_address;
 mod hostile;
 mod image;
 mod install;
