@@ -445,8 +445,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_waits(turn: Turn, until: Instant) {
-        assert_eq!(turn, Turn::Wait { holder: "a".to_owned(), over: until });
+    fn assert_waits(turn: &Turn, until: Instant) {
+        assert_eq!(*turn, Turn::Wait { holder: "a".to_owned(), over: until });
     }
 
     #[test]
@@ -468,12 +468,12 @@ mod tests {
         let mut look = |lease: &Lease, seconds| {
             turn(&seat("b"), &mut rival, Some(lease.clone()), now + later(seconds), after(86_400 + seconds))
         };
-        assert_waits(look(&lease, 0), now + later(15));
-        assert_waits(look(&lease, 14), now + later(15));
+        assert_waits(&look(&lease, 0), now + later(15));
+        assert_waits(&look(&lease, 14), now + later(15));
         let renewed = Lease { spec: Some(renewed(&seat("a"), lease.spec.as_ref().unwrap(), after(10))), ..lease };
         // It was renewed meanwhile.
-        assert_waits(look(&renewed, 15), now + later(30));
-        assert_waits(look(&renewed, 29), now + later(30));
+        assert_waits(&look(&renewed, 15), now + later(30));
+        assert_waits(&look(&renewed, 29), now + later(30));
         let spec = written(look(&renewed, 30)).spec.unwrap();
         assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("b"), Some(1)));
         assert_eq!(spec.acquire_time.unwrap().0, after(86_430));
@@ -485,8 +485,8 @@ mod tests {
         let (patient, mut rival) = (Seat { grace, ..seat("b") }, None);
         let over = now + Duration::from_secs(15) + grace;
         let mut look = |at| turn(&patient, &mut rival, Some(first(&seat("a"), START)), at, START);
-        assert_waits(look(now), over);
-        assert_waits(look(over - Duration::from_millis(1)), over);
+        assert_waits(&look(now), over);
+        assert_waits(&look(over - Duration::from_millis(1)), over);
         assert_eq!(written(look(over)).spec.unwrap().holder_identity.as_deref(), Some("b"));
     }
 

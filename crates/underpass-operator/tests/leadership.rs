@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use underpass_operator::Health;
-use underpass_operator::leadership::{TERM, lead};
+use underpass_operator::leadership::{Office, TERM, Words, lead};
 
 /// Who works, and who ever did.
 #[derive(Clone, Default)]
@@ -149,4 +151,52 @@ async fn who_waits_can_be_stopped() {
     stop.cancel();
     assert_eq!(second.await.unwrap(), None);
     assert_eq!(api.holder().as_deref(), Some("first"));
+}
+
+/// An office that is taken by whoever wants it at that time.
+#[derive(Clone, Default)]
+struct Reluctant {
+    wants: Arc<AtomicBool>,
+    /// When the renewals were asked for.
+    renewed: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Office for Reluctant {
+    fn words(&self) -> &'static Words {
+        &Words { waits: "waits", leads: "leads", goes_on: "goes on", is_replaced: "replaced", is_silenced: "silenced" }
+    }
+
+    async fn stands(&mut self) -> bool {
+        self.wants.load(Ordering::Relaxed)
+    }
+
+    fn holds(&self, asked: Instant) {
+        self.renewed.lock().unwrap().push(asked);
+    }
+
+    fn waits_for(&self, _holder: &str) {}
+
+    fn troubled(&self, _why: &dyn fmt::Display) {}
+
+    fn lost(&self) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_stand_takes_nothing_and_who_holds_is_not_asked_again() {
+    let (api, office, stop) = (LeaseApi::default(), Reluctant::default(), CancellationToken::new());
+    let (client, mut standing, stopped) = (api.client().0, office.clone(), stop.clone());
+    let leading =
+        tokio::spawn(async move { lead(&client, seat("only"), &mut standing, &stopped, || stopped.cancelled()).await });
+    tokio::time::sleep(TERM * 2).await;
+    assert_eq!(api.holder(), None);
+    office.wants.store(true, Ordering::Relaxed);
+    until("the lease", || api.holder().as_deref() == Some("only")).await;
+    office.wants.store(false, Ordering::Relaxed);
+    tokio::time::sleep(TERM * 2).await;
+    assert_eq!(api.holder().as_deref(), Some("only"));
+    let renewed = office.renewed.lock().unwrap().clone();
+    assert!(renewed.len() >= 7 && renewed.is_sorted(), "{renewed:?}");
+    stop.cancel();
+    assert_eq!(leading.await.unwrap(), Some(()));
+    assert_eq!(api.holder(), None);
 }
