@@ -196,7 +196,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// As `strace ip address replace` shows it, but for the sequence number.
+    /// Put together by hand from linux/netlink.h and linux/if_addr.h.
     #[test]
     #[cfg(target_endian = "little")]
     fn requests_are_byte_for_byte_what_the_kernel_reads() {

@@ -245,7 +245,7 @@ Example:
   underpass floating-address --address 192.168.100.4/24 --interface net1 \\
     --namespace clusters --lease my-proxy-address --ready http://127.0.0.1:9901/ready
 
-Of all that share a Lease one has the address. When it ends, the next one has it within half a second; when it is killed, stopped or cut off \
+Of all that share a Lease one has the address. When it ends, the next one has it within a second; when it is killed, stopped or cut off \
 from the API server, within three. It competes while --ready answers 200, and gives the address back after two answers that are not. Nobody takes \
 an address that somebody else on the network has: the log tells whose it is, and so does the annotation underpass.dev/address-conflict of \
 the Lease. On the interface the address has a lifetime of a second, so that the kernel takes it off when nobody else does.

@@ -1,4 +1,8 @@
 //! `underpass floating-address` in pods on one switch, with a client beside them: one has the address, never two, and never long nobody.
+//!
+//! How long it took is printed and hardly judged: a machine may be busy. What is judged is the order.
+
+#![allow(clippy::print_stdout, reason = "what was measured is of interest to people")]
 
 mod pod;
 
@@ -234,11 +238,9 @@ fn a_process_that_is_stopped_loses_the_address_and_does_not_take_it_back() {
 #[test]
 fn who_ends_in_order_hands_over_at_once() {
     let mut scene = Scene::competing("192.168.100.4/24", 2);
-    let begun = Instant::now();
-    let (ended, _) = take_over(&mut scene, "ended", Signal::TERM);
+    let (ended, next) = take_over(&mut scene, "ended", Signal::TERM);
     assert_eq!(scene.pods[ended].ended(), Some(0));
-    // Without the lease given back it would be 2.35 at the least, and this is for a busy machine.
-    println!("all in all {:?}", begun.elapsed());
+    assert!(!scene.has(ended) && scene.has(next));
 }
 
 #[test]
