@@ -1,20 +1,22 @@
 //! The pod of a proxy: who runs in it, as whom, and what they may see.
 //!
-//! Nobody is root and nobody gets privileges. Ports below 1024 are opened by a setting of the pod's own network, which Kubernetes counts
+//! Nobody is root, but for who moves an address between replicas, and nobody gets privileges. Ports below 1024 are opened by a setting of the pod's own network, which Kubernetes counts
 //! among the safe ones: a capability alone would not reach a process that is not root. Only the manager has a token of the API server.
 
 use serde_json::{Value, json};
 use underpass_resources::ProxyServer;
 use underpass_resources::compute::Resources;
-use underpass_resources::proxy_server::{DataPlane, MANAGER_PORT, METRICS_PORT};
+use underpass_resources::proxy_server::{ADMIN_PORT, DataPlane, MANAGER_PORT, METRICS_PORT};
 
-use super::network::Network;
+use super::network::{Joined, Network};
 use super::{OWNER_ANNOTATION, Observed, objects, place};
 use crate::proxy_server::key;
 
 /// The user that our image names, which exists nowhere else.
 const USER: u32 = 65532;
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// What Multus calls the first network that a pod joins beside that of all pods.
+const INTERFACE: &str = "net1";
 /// Beyond the time that connections have to end, for everything else that an end takes.
 const GRACE: u32 = 15;
 
@@ -36,7 +38,7 @@ pub(super) fn template(observed: &Observed, network: &Network, bootstrap: Option
     }
     json!({
         "metadata": { "labels": objects::labels(proxy), "annotations": annotations },
-        "spec": pod(observed),
+        "spec": pod(observed, network),
     })
 }
 
@@ -53,7 +55,7 @@ fn carrier(proxy: &ProxyServer) -> &'static str {
     }
 }
 
-fn pod(observed: &Observed) -> Value {
+fn pod(observed: &Observed, network: &Network) -> Value {
     let proxy = &observed.object;
     let mut spec = json!({
         "serviceAccountName": account(proxy),
@@ -63,7 +65,7 @@ fn pod(observed: &Observed) -> Value {
         "terminationGracePeriodSeconds": proxy.spec.drain_seconds + GRACE,
         "securityContext": security(observed),
         "affinity": apart(proxy),
-        "containers": containers(observed),
+        "containers": containers(observed, network),
         "volumes": volumes(proxy),
     });
     let resolvers = &proxy.spec.network_config.dns;
@@ -98,12 +100,56 @@ fn apart(proxy: &ProxyServer) -> Value {
     }]}})
 }
 
-fn containers(observed: &Observed) -> Vec<Value> {
+fn containers(observed: &Observed, network: &Network) -> Vec<Value> {
     let proxy = &observed.object;
-    match proxy.spec.data_plane {
+    let mut containers = match proxy.spec.data_plane {
         DataPlane::Envoy => vec![envoy(proxy), manager(observed)],
         DataPlane::Native => vec![native(observed)],
+    };
+    if let Network::Joined(joined) = network
+        && joined.floats
+    {
+        containers.push(address(observed, joined));
     }
+    containers
+}
+
+/// Who takes serverIP when it is this pod's turn. It changes addresses of the pod's own network, which takes a capability and, since nothing
+/// hands capabilities to other users, root; it has no other, and can gain none.
+fn address(observed: &Observed, joined: &Joined) -> Value {
+    let proxy = &observed.object;
+    let (namespace, _) = key(&proxy.metadata);
+    json!({
+        "name": "address",
+        "image": our_image(observed),
+        "imagePullPolicy": "IfNotPresent",
+        "args": [
+            "floating-address",
+            format!("--address={}", joined.address_with_prefix()),
+            format!("--interface={INTERFACE}"),
+            format!("--namespace={namespace}"),
+            format!("--lease={}", place::lease(proxy).name),
+            format!("--ready=http://127.0.0.1:{ADMIN_PORT}/ready"),
+        ],
+        "env": [field("POD_NAME", "metadata.name")],
+        "resources": { "requests": { "cpu": "10m", "memory": "32Mi" }, "limits": { "cpu": "250m", "memory": "128Mi" } },
+        "securityContext": {
+            "runAsNonRoot": false,
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"] },
+            "readOnlyRootFilesystem": true,
+        },
+        "volumeMounts": [{ "name": "api-access", "mountPath": TOKEN_FOLDER, "readOnly": true }],
+    })
+}
+
+fn our_image(observed: &Observed) -> &str {
+    observed.object.spec.manager_image.as_ref().map_or(observed.site.image.as_str(), |image| image)
+}
+
+fn field(name: &str, path: &str) -> Value {
+    json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } })
 }
 
 fn envoy(proxy: &ProxyServer) -> Value {
@@ -154,11 +200,9 @@ fn native(observed: &Observed) -> Value {
 fn ours(observed: &Observed) -> Value {
     let proxy = &observed.object;
     let (namespace, name) = key(&proxy.metadata);
-    let field = |name, path| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
-    let image = proxy.spec.manager_image.as_ref().map_or(observed.site.image.as_str(), |image| image);
     json!({
         "name": "manager",
-        "image": image,
+        "image": our_image(observed),
         "imagePullPolicy": "IfNotPresent",
         "args": [
             "proxy",

@@ -40,7 +40,8 @@ pub(super) fn tell(observed: &Observed, network: &Network) -> Told {
     let facts = Facts { observed, network, deployment: deployment(observed), reports: pods::reports(observed) };
     let parts = [facts.network(), facts.configuration(), facts.backends(), facts.progressing(), facts.degraded()];
     let ready = facts.ready(&parts);
-    let waits = ready.status != Truth::True;
+    // Who holds a floating address is not told either: its Lease is renewed all the time.
+    let waits = ready.status != Truth::True || matches!(network, Network::Joined(joined) if joined.floats);
     let findings = std::iter::once(ready).chain(parts);
     let told = record(observed, &facts.shown(), findings);
     Told { look_again_after: waits.then_some(LOOK_AGAIN), ..told }

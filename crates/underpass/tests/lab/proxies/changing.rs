@@ -105,7 +105,7 @@ pub(super) fn what_people_change_by_hand_stays(lab: &Lab) {
     site.kubectl().ok(&format!("patch deployment proxy-server-edge -p '{patch}'"));
     // Something of ours has to be written again.
     site.kubectl().ok("patch proxyserver edge --type=merge -p '{\"spec\":{\"logLevel\":\"debug\"}}'");
-    site.kubectl().ok("rollout status deployment/proxy-server-edge --timeout=120s");
+    site.kubectl().ok("rollout status deployment/proxy-server-edge --timeout=55s");
     ready(2);
     let deployment = site.kubectl().json("get deployment proxy-server-edge");
     assert_eq!(

@@ -6,6 +6,7 @@
 mod changing;
 mod crossing;
 mod leaving;
+mod replicas;
 mod troubles;
 
 use std::process::Command;
@@ -69,6 +70,7 @@ fn machines_reach_hosted_control_planes_through_proxies() {
         scope.spawn(|| changing::everything_that_can_be_changed_while_connections_stream(&lab, Plane::Envoy, 113));
         scope.spawn(|| changing::everything_that_can_be_changed_while_connections_stream(&lab, Plane::Native, 114));
         scope.spawn(|| changing::what_people_change_by_hand_stays(&lab));
+        scope.spawn(|| replicas::one_of_several_has_the_address_and_another_follows(&lab, Plane::Native, 118));
         scope.spawn(|| troubles::are_told_on_the_object(&lab));
         scope.spawn(|| leaving::takes_everything_along_and_nothing_of_another(&lab));
     });
