@@ -19,6 +19,9 @@ const APPLIED: &str = "underpass.dev/applied";
 /// The hash of what the ProxyServer said about the fields that may be changed by hand.
 const DECLARED: &str = "underpass.dev/declared";
 
+const AMOUNTS: [(&str, &str); 4] =
+    [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")];
+
 /// Everything that has to be done, in order.
 pub(super) fn actions(observed: &Observed, network: &Network) -> Vec<Action> {
     let wanted = objects::wanted(observed, network);
@@ -78,9 +81,13 @@ fn leave_by_hand(object: &mut Value, found: &Value) {
     let containers = object["spec"]["template"]["spec"]["containers"].as_array_mut();
     for container in containers.into_iter().flatten() {
         let key = format!("k:{}", json!({ "name": container["name"] }));
-        let path = ["f:spec", "f:template", "f:spec", "f:containers", &key, "f:resources"];
-        if has_another_owner(found, &path) {
-            container.as_object_mut().map(|container| container.remove("resources"));
+        let above = ["f:spec", "f:template", "f:spec", "f:containers", &key, "f:resources"];
+        for (part, amount) in AMOUNTS {
+            let (part_field, amount_field) = (format!("f:{part}"), format!("f:{amount}"));
+            let path: Vec<&str> = above.iter().copied().chain([part_field.as_str(), &amount_field]).collect();
+            if has_another_owner(found, &path) {
+                container["resources"][part].as_object_mut().map(|amounts| amounts.remove(amount));
+            }
         }
     }
 }

@@ -105,12 +105,17 @@ pub(super) fn what_people_change_by_hand_stays(lab: &Lab) {
     site.kubectl().ok(&format!("patch deployment proxy-server-edge -p '{patch}'"));
     // Something of ours has to be written again.
     site.kubectl().ok("patch proxyserver edge --type=merge -p '{\"spec\":{\"logLevel\":\"debug\"}}'");
-    site.kubectl().ok("rollout status deployment/proxy-server-edge --timeout=55s");
-    ready(2);
+    wait_until("two pods with everything that was changed", super::ROLLOUT, || {
+        let deployment = site.kubectl().json("get deployment proxy-server-edge");
+        let status = &deployment["status"];
+        let newest = status["observedGeneration"] == deployment["metadata"]["generation"];
+        let all_new = status["updatedReplicas"] == 2 && status["replicas"] == 2 && status["readyReplicas"] == 2;
+        (newest && all_new && deployment.to_string().contains("--proxy-log-level=debug")).then_some(())
+    });
     let deployment = site.kubectl().json("get deployment proxy-server-edge");
     assert_eq!(
         deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"], "1Gi",
         "{deployment:#}"
     );
-    assert!(deployment.to_string().contains("--proxy-log-level=debug"));
+    assert_eq!(deployment["spec"]["replicas"], 2);
 }
