@@ -47,7 +47,7 @@ pub use interests::{Interest, Interests};
 pub use metrics::Metrics;
 pub use observe::{ContainerNetworks, ProxyServers, TunnelProxies, Unbuilt};
 pub use pairs::{PairError, Pairs, Process, start_of};
-pub use reach::{Unreachable, check, explain, identity, is_not_served, usable};
+pub use reach::{Unreachable, check, explain, identity, is_cluster, is_not_served, usable};
 pub use reconcile::{Key, ObserveError, Reconcile};
 pub use run::{Machine, RunError, Settings, run};
 pub use sweep::{Leftover, Sweep};

@@ -89,6 +89,12 @@ pub fn is_not_served(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
+/// Whether the server is that of a cluster, with all that pods take, and not one for our kinds alone.
+pub async fn is_cluster(client: &Client) -> Result<bool, Unreachable> {
+    let groups = client.list_api_groups().await.map_err(|error| explain(error, "API groups"))?;
+    Ok(groups.groups.iter().any(|group| group.name == "rbac.authorization.k8s.io"))
+}
+
 /// What a failed request says about the server; `what` was asked for.
 pub fn explain(error: kube::Error, what: &str) -> Unreachable {
     let answer = Answer::from(error);

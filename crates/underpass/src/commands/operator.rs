@@ -30,8 +30,8 @@ pub(crate) async fn run(args: Operator) -> anyhow::Result<Ended> {
     info!(listen = %pages.address(), lease = %format_args!("{}/{}", seat.namespace, seat.name), candidate = seat.candidate, "operator started");
     let metrics = pages.metrics();
     let (pace, first_look) = (Pace::default(), None);
-    let cluster = Some(Site { image: args.image, openshift: args.openshift });
-    let settings = Settings { machine: None, cluster, pace, metrics, health: health.clone(), first_look, seat };
+    let site = Site { image: args.image, openshift: args.openshift };
+    let settings = Settings { machine: None, cluster: None, pace, metrics, health: health.clone(), first_look, seat };
     // Answers for as long as the process does anything, and also while it ends.
     let _pages = tokio::spawn(pages.serve());
     let stop = CancellationToken::new();
@@ -40,7 +40,8 @@ pub(crate) async fn run(args: Operator) -> anyhow::Result<Ended> {
             () = underpass_operator::usable(&client, &health) => {}
             () = stop.cancelled() => return Ok(()),
         }
-        Ok(underpass_operator::run(client.clone(), settings, stop.clone()).await?)
+        let cluster = underpass_operator::is_cluster(&client).await?.then_some(site);
+        Ok(underpass_operator::run(client.clone(), Settings { cluster, ..settings }, stop.clone()).await?)
     };
     let ended = until_signalled(work, &stop, &mut signals).await;
     info!("operator ended");

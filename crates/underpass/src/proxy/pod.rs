@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Collected, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -195,7 +195,7 @@ async fn healthy(admin: SocketAddr) -> anyhow::Result<BTreeMap<String, usize>> {
     let asking = async {
         let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
         let body = Limited::new(answer.into_body(), ADMIN_BYTES).collect().await;
-        body.map(|body| body.to_bytes()).map_err(|error| anyhow::anyhow!("{error}"))
+        body.map(Collected::to_bytes).map_err(|error| anyhow::anyhow!("{error}"))
     };
     let text = tokio::select! {
         text = asking => text?,

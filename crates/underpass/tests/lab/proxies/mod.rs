@@ -13,9 +13,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use underpass_testbed::{Kubectl, Lab, LabNamespace, Process, wait_until};
+use underpass_testbed::{Kubectl, Lab, LabNamespace, Process, follow_guide, wait_until};
 
-use crate::{BINARY, alone_with_definitions};
+use crate::{BINARY, alone_with_definitions, root};
 
 const IMAGE: &str = "lab.local/underpass:proxies";
 /// For a rollout on a machine that does other things too.
@@ -64,6 +64,7 @@ fn machines_reach_hosted_control_planes_through_proxies() {
     let _operator = Operator::install(&lab);
     lab.envoy_image();
     std::thread::scope(|scope| {
+        scope.spawn(|| as_the_guide_says(&lab));
         scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::Envoy, 110));
         scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::Native, 111));
         scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::NewestEnvoy, 112));
@@ -74,6 +75,12 @@ fn machines_reach_hosted_control_planes_through_proxies() {
         scope.spawn(|| troubles::are_told_on_the_object(&lab));
         scope.spawn(|| leaving::takes_everything_along_and_nothing_of_another(&lab));
     });
+}
+
+fn as_the_guide_says(lab: &Lab) {
+    let page = std::fs::read_to_string(root().join("docs/hosted-clusters.md")).unwrap();
+    let kubeconfig = lab.kubeconfig().display().to_string();
+    follow_guide(&page, "#!/bin/sh\nexit 1\n", &[("KUBECONFIG", &kubeconfig)], Duration::from_secs(240));
 }
 
 /// A namespace with a NetworkAttachmentDefinition, and a ProxyServer in it.

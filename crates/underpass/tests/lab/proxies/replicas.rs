@@ -10,6 +10,7 @@ use super::{Plane, ROLLOUT, Site, backend};
 /// More than it takes; how long it took is printed.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(15);
 
+#[allow(clippy::print_stdout, reason = "what was measured is told to whoever runs it with --nocapture")]
 pub(super) fn one_of_several_has_the_address_and_another_follows(lab: &Lab, plane: Plane, subnet: u8) {
     let site = Site::new(lab, plane, subnet);
     // Moving an address takes a capability that the strictest standard does not know.
