@@ -145,7 +145,7 @@ impl<'a, D: Dialect> Talk<'a, D> {
         if !nonce.is_empty() {
             match self.stream.answered(kind, nonce) {
                 Some(version) => self.note(kind, version, D::refusal(&request)),
-                None if D::OLD_REQUESTS_COUNT => {}
+                None if D::OLD_REQUESTS_COUNT || self.stream.is_newest(kind, nonce) => {}
                 None => return Ok(()),
             }
         }

@@ -32,6 +32,8 @@ struct Channel {
     /// What it was told not to exist.
     absent: BTreeSet<Arc<str>>,
     under_way: Option<UnderWay>,
+    /// Of the newest answer, whether it was acknowledged or not.
+    newest_nonce: String,
     /// Whether there must be an answer even when there is nothing to tell.
     owes_answer: bool,
     /// The version with which there was nothing to tell; a look at every resource is saved as long as it stays.
@@ -126,6 +128,12 @@ impl Stream {
         Some(answered.version)
     }
 
+    /// Whether this is said by somebody who knows the newest answer: whoever asks for something else after it says so with its nonce.
+    pub(crate) fn is_newest(&self, kind: Kind, nonce: &str) -> bool {
+        let channel = &self.channels[kind as usize];
+        channel.asked.is_none() || channel.newest_nonce == nonce
+    }
+
     /// What can be sent now, one kind at a time; None: nothing before the client says something, the snapshot changes or `wait_until` passes.
     pub(crate) fn next(&mut self, snapshot: &Snapshot, now: Instant) -> Option<Update> {
         Kind::ALL.into_iter().find_map(|kind| self.next_of(kind, snapshot, now))
@@ -167,7 +175,9 @@ impl Stream {
         }
         self.last_nonce += 1;
         let (nonce, version) = (self.last_nonce.to_string(), snapshot.of(kind).version.clone());
-        self.channels[kind as usize].under_way = Some(UnderWay { nonce: nonce.clone(), version: version.clone() });
+        let channel = &mut self.channels[kind as usize];
+        channel.newest_nonce.clone_from(&nonce);
+        channel.under_way = Some(UnderWay { nonce: nonce.clone(), version: version.clone() });
         Some(Update { kind, nonce, version, changed: untold.changed, removed: untold.removed })
     }
 

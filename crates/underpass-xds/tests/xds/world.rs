@@ -66,6 +66,23 @@ async fn what_is_refused_is_reported_and_not_repeated_until_it_changes() {
     assert_eq!(report.clusters.accepted.as_deref(), Some(second.version_info.as_str()));
 }
 
+/// As an Envoy does it, which says the newest nonce with everything.
+#[tokio::test]
+async fn more_can_be_asked_for_after_an_answer_was_taken() {
+    let mut site = Site::new(&["a"]).await;
+    let mut world = World::open(&site).await;
+    world.settle(&["a"]).await;
+    site.put(&table([("a", 2)].into_iter()));
+    let endpoints_of_a = world.hear().await;
+    world.accept(&endpoints_of_a, &["a"]);
+    site.put(&table([("a", 2), ("b", 1)].into_iter()));
+    let more = world.hear().await;
+    assert_eq!(clusters(&more), ["a", "b"]);
+    world.accept(&more, &[]);
+    world.accept(&endpoints_of_a, &["a", "b"]);
+    assert_eq!(endpoints(&world.hear().await), ["b"]);
+}
+
 #[tokio::test]
 async fn an_answer_to_something_older_changes_nothing() {
     let mut site = Site::new(&["a"]).await;
