@@ -151,6 +151,17 @@ impl Rules {
         exact.chain(wildcard).collect()
     }
 
+    /// How many patterns there are.
+    pub fn name_count(&self) -> usize {
+        self.exact.len() + self.wildcard.len()
+    }
+
+    /// The route of a pattern, written as `names` has it.
+    pub fn named(&self, pattern: &str) -> Option<RouteId> {
+        let suffix = pattern.strip_prefix("*.");
+        suffix.map_or_else(|| self.exact.get(pattern), |suffix| self.wildcard.get(suffix)).copied()
+    }
+
     fn by_name(&self, name: &str) -> Option<(RouteId, Rule)> {
         if let Some(route) = self.exact.get(name) {
             return Some((*route, Rule::ExactName));
@@ -235,6 +246,14 @@ mod tests {
         assert_eq!(chosen(&rules, Opening::Named("b.example.com")), Ok(2));
         assert_eq!(chosen(&rules, Opening::Named("example.com")), Err(Refusal::UnknownName));
         assert_eq!(chosen(&rules, Opening::Named("badexample.com")), Err(Refusal::UnknownName));
+    }
+
+    #[test]
+    fn every_pattern_is_found_as_it_is_listed() {
+        let rules = rules(&["a.example.com", "*.Example.com"]);
+        assert_eq!(rules.names().len(), rules.name_count());
+        assert!(rules.names().iter().all(|(pattern, route)| rules.named(pattern) == Some(*route)));
+        assert_eq!(rules.named("b.example.com"), None);
     }
 
     #[test]

@@ -132,8 +132,8 @@ impl<'a, D: Dialect> Talk<'a, D> {
             }
         }
         for kind in Kind::ALL {
-            if let Some(version) = self.stream.settled(kind) {
-                self.shared.reports.settled(&self.node, kind, version);
+            if self.stream.settled(kind, &snapshot) {
+                self.shared.reports.settled(&self.node, kind, &snapshot.of(kind).version);
             }
         }
         Ok(Some(self.stream.wait_until()))

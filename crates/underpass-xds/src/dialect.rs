@@ -1,6 +1,5 @@
 //! The two ways in which a client and we talk on a stream: the state of the world, and changes to it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
@@ -10,7 +9,8 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::google::rpc::Status;
 
-use crate::snapshot::{Kind, Resource, Snapshot};
+use crate::resources::Resource;
+use crate::snapshot::{Kind, Snapshot};
 use crate::stream::{Asked, Stream, Update};
 
 /// Every resource, whatever it is called.
@@ -64,20 +64,22 @@ impl Dialect for StateOfTheWorld {
         let (is_first, had_everything) = (before.is_none(), before.is_some_and(|asked| asked.everything));
         let no_names = request.resource_names.is_empty() && kind != Kind::Endpoints && (is_first || had_everything);
         let everything = no_names || request.resource_names.iter().any(|name| name == EVERYTHING);
-        let names = request.resource_names.into_iter().filter(|name| name != EVERYTHING).map(Arc::from).collect();
-        stream.ask(kind, Asked { everything, names });
+        let names = request.resource_names.iter().map(String::as_str).filter(|name| *name != EVERYTHING);
+        // Mostly it repeats what was asked before.
+        if before.is_some_and(|asked| asked.everything == everything && asked.is(names.clone())) {
+            return;
+        }
         let wanted = snapshot.of(kind);
+        stream.ask(kind, Asked { everything, names: names.map(|name| wanted.name(name)).collect() });
         // A client that comes back with what it would get needs nothing.
         if is_first && *request.version_info == *wanted.version {
-            let has = wanted.by_name.iter().map(|(name, resource)| (name.clone(), resource.clone()));
-            let asked = stream.asked(kind).cloned().unwrap_or_default();
-            stream.has(kind, has.filter(|(name, _)| asked.covers(name)));
+            stream.has_all(kind, wanted);
         }
     }
 
     fn response(stream: &Stream, update: Update) -> DiscoveryResponse {
         let bodies = |resources: &mut dyn Iterator<Item = &Arc<Resource>>| {
-            resources.map(|resource| resource.body.clone()).collect::<Vec<Any>>()
+            resources.map(|resource| resource.packed()).collect::<Vec<Any>>()
         };
         let resources = match update.kind {
             // What is not in the answer is as it was.
@@ -122,29 +124,23 @@ impl Dialect for Changes {
     }
 
     fn ask(stream: &mut Stream, kind: Kind, request: DeltaDiscoveryRequest, snapshot: &Snapshot) {
-        let is_first = stream.asked(kind).is_none();
-        let mut asked = stream.asked(kind).cloned().unwrap_or_default();
-        asked.everything |= is_first && kind != Kind::Endpoints && request.resource_names_subscribe.is_empty();
-        for name in &request.resource_names_unsubscribe {
-            match name.as_str() {
-                EVERYTHING => asked.everything = false,
-                name => drop(asked.names.remove(name)),
-            }
+        let (is_first, wanted) = (stream.asked(kind).is_none(), snapshot.of(kind));
+        let (no_more, no_more_names) = partition(&request.resource_names_unsubscribe);
+        let (all, names) = partition(&request.resource_names_subscribe);
+        let for_all = is_first && kind != Kind::Endpoints && request.resource_names_subscribe.is_empty();
+        if all || for_all {
+            stream.ask_for_everything(kind, true);
+        } else if is_first || no_more {
+            stream.ask_for_everything(kind, false);
         }
-        let (all, names): (Vec<_>, BTreeSet<_>) = partition(request.resource_names_subscribe);
-        asked.everything |= !all.is_empty();
-        asked.names.extend(names.iter().cloned());
-        stream.ask(kind, asked.clone());
-        stream.forget(kind, names.iter().map(|name| &**name));
+        stream.ask_no_more(kind, no_more_names.into_iter().map(|name| wanted.name(name)));
+        stream.ask_again(kind, names.into_iter().map(|name| wanted.name(name)));
         if is_first && !request.initial_resource_versions.is_empty() {
-            let wanted = snapshot.of(kind);
             let has = request.initial_resource_versions.into_iter().map(|(name, version)| {
-                let name: Arc<str> = name.into();
-                let same = wanted.by_name.get(&name).filter(|resource| *resource.version == *version);
-                let resource = same.cloned().unwrap_or_else(|| Resource::of_version(version.into()));
-                (name, resource)
+                let same = wanted.get(&name).filter(|resource| *resource.version == *version);
+                (wanted.name(&name), same.cloned().unwrap_or_else(|| Resource::of_version(version.into())))
             });
-            stream.has(kind, has.filter(|(name, _)| asked.covers(name)));
+            stream.has(kind, has);
         }
     }
 
@@ -152,7 +148,7 @@ impl Dialect for Changes {
         let resources = update.changed.into_iter().map(|(name, resource)| Versioned {
             name: name.to_string(),
             version: resource.version.to_string(),
-            resource: Some(resource.body.clone()),
+            resource: Some(resource.packed()),
             ..Versioned::default()
         });
         DeltaDiscoveryResponse {
@@ -170,7 +166,8 @@ impl Dialect for Changes {
     }
 }
 
-fn partition(names: Vec<String>) -> (Vec<String>, BTreeSet<Arc<str>>) {
-    let (all, names): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| name == EVERYTHING);
-    (all, names.into_iter().map(Arc::from).collect())
+/// Whether everything is named, and what else is.
+fn partition(names: &[String]) -> (bool, Vec<&str>) {
+    let (all, names): (Vec<&str>, Vec<&str>) = names.iter().map(String::as_str).partition(|name| *name == EVERYTHING);
+    (!all.is_empty(), names)
 }

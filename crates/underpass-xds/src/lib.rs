@@ -5,11 +5,13 @@ mod conversation;
 mod dialect;
 mod envoy;
 mod reports;
+mod resources;
 mod serve;
 mod snapshot;
 mod stream;
 
 pub use envoy::Translator;
 pub use reports::{Outcome, Rejection, Report, Reports};
+pub use resources::{Resource, Resources};
 pub use serve::{Nodes, Server};
-pub use snapshot::{Kind, Newest, Resource, Resources, Snapshot};
+pub use snapshot::{Kind, Newest, Snapshot};

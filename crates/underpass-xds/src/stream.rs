@@ -4,12 +4,16 @@
 //! Of each kind one answer is under way at a time; what changes meanwhile is told together when the client has answered. A client that
 //! asks for several kinds on one stream is told of clusters, then of their endpoints, then of the listeners that lead to them; what is
 //! gone leaves the listeners first. A connection thus never finds a listener whose cluster is not there.
+//!
+//! What a client has is remembered as the resources that it was told last, which all clients share, and what it has otherwise. So a change
+//! costs each client as much as changed, and a client that has everything holds next to nothing here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::snapshot::{Kind, Resource, Snapshot};
+use crate::resources::{Resource, Resources};
+use crate::snapshot::{Kind, Snapshot};
 
 /// How long listeners wait for clusters and endpoints that a client does not take, or does not ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -20,6 +24,9 @@ pub(crate) struct Stream {
     channels: [Channel; 3],
     /// Since when listeners have been ready to go, but for what they need.
     waiting_since: Option<Instant>,
+    /// Clusters whose endpoints the client has asked for, every one of them, but for those that it has asked for no more since.
+    asked_for: Resources,
+    asked_no_more: BTreeSet<Arc<str>>,
     last_nonce: u64,
 }
 
@@ -27,17 +34,16 @@ pub(crate) struct Stream {
 #[derive(Default)]
 struct Channel {
     asked: Option<Asked>,
-    /// What the client was told last, whether it liked it or not: what it refused is not repeated.
-    held: BTreeMap<Arc<str>, Arc<Resource>>,
-    /// What it was told not to exist.
-    absent: BTreeSet<Arc<str>>,
+    /// What the client was told last, whether it liked it or not: what it refused is not repeated. It has of these what it asks for, but
+    /// for what is `apart`.
+    told: Resources,
+    /// What it has in another version, or (None) does not have and may wait to hear of.
+    apart: BTreeMap<Arc<str>, Option<Arc<Resource>>>,
     under_way: Option<UnderWay>,
     /// Of the newest answer, whether it was acknowledged or not.
     newest_nonce: String,
     /// Whether there must be an answer even when there is nothing to tell.
     owes_answer: bool,
-    /// The version with which there was nothing to tell; a look at every resource is saved as long as it stays.
-    settled: Option<Arc<str>>,
 }
 
 /// What is asked for of one kind.
@@ -77,6 +83,15 @@ impl Asked {
     pub(crate) fn covers(&self, name: &str) -> bool {
         self.everything || self.names.contains(name)
     }
+
+    /// Whether these are all names that are asked for, in whatever order.
+    pub(crate) fn is<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> bool {
+        let named = || self.names.iter().map(|name| &**name);
+        named().eq(names.clone()) || {
+            let names: HashSet<&str> = names.collect();
+            names.len() == self.names.len() && named().all(|name| names.contains(name))
+        }
+    }
 }
 
 impl Stream {
@@ -85,40 +100,59 @@ impl Stream {
     }
 
     /// What the client wants from now on. What it no longer wants is forgotten, and told again should it want it once more.
-    pub(crate) fn ask(&mut self, kind: Kind, asked: Asked) {
-        let channel = &mut self.channels[kind as usize];
-        if channel.asked.as_ref() == Some(&asked) {
-            return;
+    pub(crate) fn ask(&mut self, kind: Kind, wanted: Asked) {
+        let asked = self.channels[kind as usize].begin();
+        let more: Vec<Arc<str>> = wanted.names.difference(&asked.names).cloned().collect();
+        let less: Vec<Arc<str>> = asked.names.difference(&wanted.names).cloned().collect();
+        // In an order in which nothing that is still wanted is forgotten in between.
+        if wanted.everything {
+            self.ask_for_everything(kind, true);
         }
-        channel.held.retain(|name, _| asked.covers(name));
-        channel.absent.retain(|name| asked.covers(name));
-        // The first question has an answer, and so has one for more than before: whoever asks may wait for it.
-        channel.owes_answer |= match &channel.asked {
-            None => true,
-            Some(before) => {
-                asked.names.difference(&before.names).next().is_some() || asked.everything && !before.everything
+        for name in more {
+            self.channels[kind as usize].want(name);
+        }
+        self.ask_no_more(kind, less);
+        self.ask_for_everything(kind, wanted.everything);
+    }
+
+    pub(crate) fn ask_for_everything(&mut self, kind: Kind, everything: bool) {
+        if kind == Kind::Endpoints && self.channels[kind as usize].begin().everything != everything {
+            self.asked_for = Resources::default();
+        }
+        self.channels[kind as usize].want_everything(everything);
+    }
+
+    /// The client wants these too, and to be told of them even if it has them.
+    pub(crate) fn ask_again(&mut self, kind: Kind, names: impl IntoIterator<Item = Arc<str>>) {
+        for name in names {
+            let channel = &mut self.channels[kind as usize];
+            channel.want(name.clone());
+            channel.tell_again(name);
+        }
+    }
+
+    pub(crate) fn ask_no_more(&mut self, kind: Kind, names: impl IntoIterator<Item = Arc<str>>) {
+        for name in names {
+            self.channels[kind as usize].begin().names.remove(&name);
+            if kind == Kind::Endpoints {
+                self.asked_no_more.insert(name);
             }
-        };
-        channel.settled = None;
-        channel.asked = Some(asked);
+        }
     }
 
     /// The client says that it has these already, from a stream before this one.
     pub(crate) fn has(&mut self, kind: Kind, held: impl IntoIterator<Item = (Arc<str>, Arc<Resource>)>) {
         let channel = &mut self.channels[kind as usize];
-        channel.held.extend(held);
+        channel.apart.extend(held.into_iter().map(|(name, resource)| (name, Some(resource))));
         channel.owes_answer = false;
-        channel.settled = None;
     }
 
-    /// The client wants to be told of these again.
-    pub(crate) fn forget<'a>(&mut self, kind: Kind, names: impl IntoIterator<Item = &'a str>) {
+    /// The client says that it has all of these, as far as it asks for them.
+    pub(crate) fn has_all(&mut self, kind: Kind, held: &Resources) {
         let channel = &mut self.channels[kind as usize];
-        for name in names {
-            channel.held.remove(name);
-            channel.absent.remove(name);
-        }
-        channel.settled = None;
+        channel.told = held.clone();
+        channel.apart.retain(|name, _| held.get(name).is_none());
+        channel.owes_answer = false;
     }
 
     /// Whether this answers what is under way, and which version that was. Older answers do not matter any more.
@@ -139,10 +173,11 @@ impl Stream {
         Kind::ALL.into_iter().find_map(|kind| self.next_of(kind, snapshot, now))
     }
 
-    /// The version of which the client has everything that it asked for, whether it was sent here or on a stream before this one.
-    pub(crate) fn settled(&self, kind: Kind) -> Option<&Arc<str>> {
+    /// Whether the client has everything of this kind that it asked for, whether it was sent here or on a stream before this one.
+    pub(crate) fn settled(&self, kind: Kind, snapshot: &Snapshot) -> bool {
         let channel = &self.channels[kind as usize];
-        channel.settled.as_ref().filter(|_| channel.under_way.is_none())
+        let is_quiet = channel.asked.is_some() && channel.under_way.is_none() && !channel.owes_answer;
+        is_quiet && channel.untold(kind, snapshot).is_empty()
     }
 
     /// When there may be more to send although nothing happened.
@@ -156,6 +191,7 @@ impl Stream {
             return None;
         }
         let mut untold = channel.untold(kind, snapshot);
+        let mut is_all = true;
         if kind == Kind::Listener {
             let has_something = channel.owes_answer || !untold.is_empty();
             if has_something && !self.is_prepared(snapshot) && !self.has_waited(now) {
@@ -164,14 +200,17 @@ impl Stream {
             self.waiting_since = None;
         } else if !untold.removed.is_empty() && !self.listeners_are_settled(snapshot) {
             untold.removed.clear();
-            if untold.is_empty() && !self.channels[kind as usize].owes_answer {
-                return None;
-            }
+            is_all = false;
         }
-        self.channels[kind as usize].tell(&untold, snapshot.of(kind).version.clone())?;
+        self.channels[kind as usize].tell(&untold, is_all, snapshot.of(kind))?;
         if kind == Kind::Cluster {
             // A cluster that changes begins anew, and waits for its endpoints.
-            self.forget(Kind::Endpoints, untold.changed.iter().map(|(name, _)| &**name));
+            let endpoints = &mut self.channels[Kind::Endpoints as usize];
+            for (name, _) in &untold.changed {
+                if endpoints.held(name).is_some() {
+                    endpoints.tell_again(name.clone());
+                }
+            }
         }
         self.last_nonce += 1;
         let (nonce, version) = (self.last_nonce.to_string(), snapshot.of(kind).version.clone());
@@ -182,18 +221,26 @@ impl Stream {
     }
 
     /// Whether the client has the clusters and the endpoints of this snapshot, as far as it gets them on this stream.
-    fn is_prepared(&self, snapshot: &Snapshot) -> bool {
+    fn is_prepared(&mut self, snapshot: &Snapshot) -> bool {
         let [clusters, endpoints, _] = &self.channels;
-        if clusters.asked.is_none() {
-            return true;
-        }
         let told =
             |channel: &Channel, kind| channel.under_way.is_none() && channel.untold(kind, snapshot).changed.is_empty();
-        let asked_for_all = || match &endpoints.asked {
-            None => snapshot.clusters.by_name.is_empty(),
-            Some(asked) => snapshot.clusters.by_name.keys().all(|name| asked.covers(name)),
-        };
-        told(clusters, Kind::Cluster) && asked_for_all() && told(endpoints, Kind::Endpoints)
+        clusters.asked.is_none()
+            || told(clusters, Kind::Cluster)
+                && told(endpoints, Kind::Endpoints)
+                && self.asks_for_the_endpoints_of(&snapshot.clusters)
+    }
+
+    /// Whether endpoints are asked for of every cluster. Only those are looked at about which that was not known before.
+    fn asks_for_the_endpoints_of(&mut self, clusters: &Resources) -> bool {
+        let asked = self.channels[Kind::Endpoints as usize].asked.as_ref();
+        let is_asked = |name: &Arc<str>| asked.is_some_and(|asked| asked.covers(name)) || clusters.get(name).is_none();
+        let all = self.asked_for.differences(clusters).into_iter().chain(&self.asked_no_more).all(is_asked);
+        if all {
+            self.asked_for = clusters.clone();
+            self.asked_no_more.clear();
+        }
+        all
     }
 
     fn has_waited(&mut self, now: Instant) -> bool {
@@ -208,52 +255,99 @@ impl Stream {
             || listeners.under_way.is_none() && listeners.untold(Kind::Listener, snapshot).is_empty()
     }
 
-    /// Everything of a kind that the client has, with what was just sent.
+    /// Everything of a kind that the client has, with what was just sent; sorted by name.
     pub(crate) fn held(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> {
-        self.channels[kind as usize].held.values()
+        self.channels[kind as usize].all_held().into_values()
     }
 }
 
 impl Channel {
-    fn untold(&self, kind: Kind, snapshot: &Snapshot) -> Untold {
-        let (Some(asked), wanted) = (&self.asked, snapshot.of(kind)) else { return Untold::default() };
-        if self.settled.as_ref() == Some(&wanted.version) {
-            return Untold::default();
-        }
-        let is_news = |name: &Arc<str>, resource: &Arc<Resource>| {
-            self.held.get(name).is_none_or(|held| !Arc::ptr_eq(held, resource) && held.version != resource.version)
-        };
-        let all = wanted.by_name.iter().filter(|(name, resource)| asked.covers(name) && is_news(name, resource));
-        let gone = self.held.keys().filter(|name| !wanted.by_name.contains_key(*name));
-        // Whoever asks for one by name waits to hear of it, even if that is bad news.
-        let unknown = asked.names.iter().filter(|name| {
-            !wanted.by_name.contains_key(*name) && !self.held.contains_key(*name) && !self.absent.contains(*name)
-        });
-        Untold {
-            changed: all.map(|(name, resource)| (name.clone(), resource.clone())).collect(),
-            removed: gone.chain(unknown).cloned().collect(),
+    /// The first question has an answer: whoever asks may wait for it.
+    fn begin(&mut self) -> &mut Asked {
+        self.owes_answer |= self.asked.is_none();
+        self.asked.get_or_insert_default()
+    }
+
+    /// A question for more than before has an answer, too.
+    fn want(&mut self, name: Arc<str>) {
+        let asked = self.begin();
+        let had_it = asked.everything;
+        if asked.names.insert(name.clone()) {
+            self.owes_answer = true;
+            if !had_it {
+                self.apart.insert(name, None);
+            }
         }
     }
 
-    /// Remembers what is told; None: there is nothing to tell.
-    fn tell(&mut self, untold: &Untold, version: Arc<str>) -> Option<()> {
-        if untold.is_empty() && !self.owes_answer {
-            self.settled = Some(version);
-            return None;
+    fn want_everything(&mut self, everything: bool) {
+        if self.begin().everything == everything {
+            return;
         }
-        self.owes_answer = false;
-        self.settled = None;
-        for name in &untold.removed {
-            self.held.remove(name);
-            if self.asked.as_ref().is_some_and(|asked| asked.names.contains(name)) {
-                self.absent.insert(name.clone());
+        let held: BTreeMap<_, _> =
+            self.all_held().into_iter().map(|(name, resource)| (name.clone(), Some(resource.clone()))).collect();
+        let unheard = std::mem::take(&mut self.apart).into_iter().filter(|(_, held)| held.is_none());
+        let asked = self.begin();
+        asked.everything = everything;
+        let apart = unheard.chain(held).filter(|(name, _)| asked.covers(name)).collect();
+        (self.apart, self.told) = (apart, Resources::default());
+        self.owes_answer |= everything;
+    }
+
+    /// Whatever the client has under this name, it is to be told of it again; should it be gone, of that.
+    fn tell_again(&mut self, name: Arc<str>) {
+        let in_no_version = self.held(&name).map(|_| Resource::of_version("".into()));
+        self.apart.insert(name, in_no_version);
+    }
+
+    fn held(&self, name: &str) -> Option<&Arc<Resource>> {
+        let held = match self.apart.get(name) {
+            Some(apart) => apart.as_ref(),
+            None => self.told.get(name),
+        };
+        held.filter(|_| self.asked.as_ref().is_some_and(|asked| asked.covers(name)))
+    }
+
+    fn all_held(&self) -> BTreeMap<&Arc<str>, &Arc<Resource>> {
+        let Some(asked) = &self.asked else { return BTreeMap::new() };
+        let told = self.told.iter().filter(|(name, _)| !self.apart.contains_key(*name));
+        let apart = self.apart.iter().filter_map(|(name, held)| Some((name, held.as_ref()?)));
+        told.chain(apart).filter(|(name, _)| asked.covers(name)).collect()
+    }
+
+    fn untold(&self, kind: Kind, snapshot: &Snapshot) -> Untold {
+        let (Some(asked), wanted) = (&self.asked, snapshot.of(kind)) else { return Untold::default() };
+        let mut names = self.told.differences(wanted);
+        if !self.apart.is_empty() {
+            names.extend(self.apart.keys());
+            names.sort_unstable();
+            names.dedup();
+        }
+        let mut untold = Untold::default();
+        for name in names.into_iter().filter(|name| asked.covers(name)) {
+            match (self.held(name), wanted.get(name)) {
+                (Some(held), Some(resource)) if held.version == resource.version => {}
+                (_, Some(resource)) => untold.changed.push((name.clone(), resource.clone())),
+                (Some(_), None) => untold.removed.push(name.clone()),
+                // Whoever asks for one by name waits to hear of it, even if that is bad news.
+                (None, None) if asked.names.contains(name) => untold.removed.push(name.clone()),
+                (None, None) => {}
             }
         }
-        for (name, resource) in &untold.changed {
-            self.absent.remove(name);
-            self.held.insert(name.clone(), resource.clone());
+        untold
+    }
+
+    /// Remembers what is told, and whether that is all there is to tell; None: there is nothing to tell.
+    fn tell(&mut self, untold: &Untold, is_all: bool, wanted: &Resources) -> Option<()> {
+        if is_all {
+            self.told = wanted.clone();
+            self.apart.clear();
+        } else {
+            let changed = untold.changed.iter().map(|(name, resource)| (name.clone(), Some(resource.clone())));
+            self.apart.extend(changed);
         }
-        Some(())
+        let has_something = std::mem::take(&mut self.owes_answer) || !untold.is_empty();
+        has_something.then_some(())
     }
 }
 

@@ -62,6 +62,13 @@ pub(super) fn chains(listener: &Listener, routes: &[Arc<Route>]) -> Vec<FilterCh
     chains
 }
 
+/// Whether the chains of both are the same: everything of a route that goes into them.
+pub(super) fn alike(one: &Route, other: &Route) -> bool {
+    let Route { name, target, sources, idle_timeout, connect_attempts, .. } = one;
+    (name, target, sources, idle_timeout, connect_attempts)
+        == (&other.name, &other.target, &other.sources, &other.idle_timeout, &other.connect_attempts)
+}
+
 fn protocol(protocol: &str) -> FilterChainMatch {
     FilterChainMatch { transport_protocol: protocol.into(), ..FilterChainMatch::default() }
 }

@@ -1,5 +1,6 @@
 //! One place to listen.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use underpass_tables::{Listener as Wanted, Route, Transport};
 
 use super::cluster::{KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_PROBES};
 use super::{filter_chain, number, socket_address, span, typed};
+use crate::resources::Resource;
+use crate::snapshot::Kind;
 
 /// How long a client may take to say where it wants to go. Where it need not say anything it is waited for as long: a listener that had
 /// another time with one backend than with two would be replaced, with all its connections, when the second one comes.
@@ -36,7 +39,61 @@ const TCP_KEEPIDLE: i64 = 4;
 const TCP_KEEPINTVL: i64 = 5;
 const TCP_KEEPCNT: i64 = 6;
 
-pub(super) fn listener(wanted: &Wanted, routes: &[Arc<Route>]) -> Listener {
+/// A listener and what it became.
+pub(super) struct KnownListener {
+    address: SocketAddr,
+    transport: Transport,
+    proxy_header: bool,
+    /// Where its connections go: by name, without one, and without TLS.
+    names: Vec<(String, Arc<Route>)>,
+    unnamed: Option<Arc<Route>>,
+    plain: Option<Arc<Route>>,
+    pub(super) resource: Arc<Resource>,
+}
+
+impl KnownListener {
+    pub(super) fn new(wanted: &Wanted, routes: &[Arc<Route>]) -> Self {
+        let rules = &wanted.rules;
+        Self {
+            address: wanted.address,
+            transport: wanted.transport,
+            proxy_header: wanted.proxy_header,
+            names: rules.names().into_iter().map(|(name, route)| (name, routes[route.0].clone())).collect(),
+            unnamed: rules.unnamed.map(|unnamed| routes[unnamed.route.0].clone()),
+            plain: rules.plain.map(|route| routes[route.0].clone()),
+            resource: Arc::new(Resource::new(Kind::Listener, &listener(wanted, routes))),
+        }
+    }
+
+    /// Whether the same would become of this one; then its routes are the newest ones. Their endpoints, and where they stand among
+    /// others, do not matter here.
+    pub(super) fn goes_on_as(&mut self, wanted: &Wanted, routes: &[Arc<Route>]) -> bool {
+        let rules = &wanted.rules;
+        (self.address, self.transport, self.proxy_header) == (wanted.address, wanted.transport, wanted.proxy_header)
+            && (self.unnamed.is_some(), self.plain.is_some()) == (rules.unnamed.is_some(), rules.plain.is_some())
+            && self.unnamed.iter_mut().zip(rules.unnamed).all(|(known, now)| follow(known, &routes[now.route.0]))
+            && self.plain.iter_mut().zip(rules.plain).all(|(known, now)| follow(known, &routes[now.0]))
+            && self.names.len() == rules.name_count()
+            && self
+                .names
+                .iter_mut()
+                .all(|(name, known)| rules.named(name).is_some_and(|now| follow(known, &routes[now.0])))
+    }
+}
+
+/// Whether a route's chains stay the same.
+fn follow(known: &mut Arc<Route>, now: &Arc<Route>) -> bool {
+    if Arc::ptr_eq(known, now) {
+        return true;
+    }
+    let is_same = filter_chain::alike(known, now);
+    if is_same {
+        known.clone_from(now);
+    }
+    is_same
+}
+
+fn listener(wanted: &Wanted, routes: &[Arc<Route>]) -> Listener {
     let listener = Listener {
         name: wanted.name.clone(),
         // Metrics are labelled with it.

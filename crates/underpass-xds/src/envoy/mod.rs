@@ -9,7 +9,7 @@ mod filter_chain;
 mod listener;
 mod metrics;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +21,26 @@ use envoy_types::pb::google::protobuf::{Any, Duration as Span, UInt32Value};
 use envoy_types::util::pack_any;
 use ipnet::IpNet;
 use prost::{Message, Name};
-use underpass_tables::{RelayTable, Route, Transport};
+use underpass_tables::{Listener, RelayTable, Route, Transport};
 
-use crate::snapshot::{Resource, Resources, Snapshot};
+use self::listener::KnownListener;
+use crate::resources::Resource;
+use crate::snapshot::{Kind, Snapshot};
 
 /// Turns tables into snapshots. Remembers the one before, so that only what changed is translated again.
 #[derive(Default)]
 pub struct Translator {
-    known: HashMap<String, Known>,
-    /// What is told beside every table.
+    /// Sorted by name, as routes are.
+    routes: Vec<KnownRoute>,
+    listeners: BTreeMap<Arc<str>, KnownListener>,
+    /// A listener that is told beside every table.
     beside: Option<(Arc<str>, Arc<Resource>)>,
+    last: Snapshot,
 }
 
 /// A route and what it became.
-struct Known {
+struct KnownRoute {
+    name: Arc<str>,
     route: Arc<Route>,
     cluster: Arc<Resource>,
     endpoints: Arc<Resource>,
@@ -44,42 +50,78 @@ impl Translator {
     /// Has every Envoy show its metrics, and whether it is ready, at this address: by a cluster of its own that leads to its admin port.
     pub fn with_metrics(address: SocketAddr, admin_cluster: &str) -> Self {
         let listener = metrics::listener(address, admin_cluster);
-        let beside = (Arc::from(listener.name.as_str()), Arc::new(Resource::new(&listener)));
+        let beside = (Arc::from(listener.name.as_str()), Arc::new(Resource::new(Kind::Listener, &listener)));
         Self { beside: Some(beside), ..Self::default() }
     }
 
     pub fn snapshot(&mut self, table: &RelayTable) -> Snapshot {
-        self.learn(&table.routes);
-        let named = |part: fn(&Known) -> &Arc<Resource>| {
-            let resources = table.routes.iter().filter_map(|route| {
-                let known = self.known.get(&route.name)?;
-                Some((Arc::from(route.name.as_str()), part(known).clone()))
-            });
-            Resources::new(resources.collect())
+        self.learn_routes(&table.routes);
+        self.learn_listeners(table);
+        let clusters: Vec<_> = self.routes.iter().map(|known| (&known.name, &known.cluster)).collect();
+        let endpoints: Vec<_> = self.routes.iter().map(|known| (&known.name, &known.endpoints)).collect();
+        let listeners = self.listeners.iter().map(|(name, known)| (name, &known.resource));
+        let mut listeners: Vec<_> =
+            listeners.chain(self.beside.iter().map(|(name, resource)| (name, resource))).collect();
+        listeners.sort_unstable_by_key(|(name, _)| *name);
+        self.last = Snapshot {
+            clusters: self.last.clusters.followed_by(&clusters),
+            endpoints: self.last.endpoints.followed_by(&endpoints),
+            listeners: self.last.listeners.followed_by(&listeners),
         };
-        let listeners = table
-            .listeners
-            .iter()
-            .map(|it| (Arc::from(it.name.as_str()), Arc::new(Resource::new(&listener::listener(it, &table.routes)))));
-        Snapshot {
-            clusters: named(|known| &known.cluster),
-            endpoints: named(|known| &known.endpoints),
-            listeners: Resources::new(listeners.chain(self.beside.clone()).collect::<BTreeMap<_, _>>()),
+        self.last.clone()
+    }
+
+    /// One walk along the routes before and those of now.
+    fn learn_routes(&mut self, routes: &[Arc<Route>]) {
+        let mut before = std::mem::take(&mut self.routes).into_iter().peekable();
+        let learn = |route: &Arc<Route>| {
+            if let Some(same) = before.next_if(|known| Arc::ptr_eq(&known.route, route)) {
+                return same;
+            }
+            while before.next_if(|known| *known.name < *route.name).is_some() {}
+            match before.next_if(|known| *known.name == *route.name) {
+                Some(known) if known.route == *route => known,
+                Some(known) => known.changed(route),
+                None => KnownRoute::new(route),
+            }
+        };
+        self.routes = routes.iter().map(learn).collect();
+    }
+
+    fn learn_listeners(&mut self, table: &RelayTable) {
+        let mut before = std::mem::take(&mut self.listeners);
+        let learn = |wanted: &Listener| {
+            if let Some((name, mut known)) = before.remove_entry(wanted.name.as_str())
+                && known.goes_on_as(wanted, &table.routes)
+            {
+                return (name, known);
+            }
+            (wanted.name.as_str().into(), KnownListener::new(wanted, &table.routes))
+        };
+        self.listeners = table.listeners.iter().map(learn).collect();
+    }
+}
+
+impl KnownRoute {
+    fn new(route: &Arc<Route>) -> Self {
+        Self {
+            name: route.name.as_str().into(),
+            route: route.clone(),
+            cluster: Arc::new(Resource::new(Kind::Cluster, &cluster::cluster(route))),
+            endpoints: Arc::new(Resource::new(Kind::Endpoints, &endpoints::assignment(route))),
         }
     }
 
-    fn learn(&mut self, routes: &[Arc<Route>]) {
-        let mut known = HashMap::with_capacity(routes.len());
-        for route in routes {
-            let before = self.known.remove(&route.name).filter(|known| known.route == *route);
-            let now = before.unwrap_or_else(|| Known {
-                route: route.clone(),
-                cluster: Arc::new(Resource::new(&cluster::cluster(route))),
-                endpoints: Arc::new(Resource::new(&endpoints::assignment(route))),
-            });
-            known.insert(route.name.clone(), now);
+    /// What is the same as before is not made twice.
+    fn changed(self, route: &Arc<Route>) -> Self {
+        let now = Self::new(route);
+        let keep = |before: Arc<Resource>, now: Arc<Resource>| if before.version == now.version { before } else { now };
+        Self {
+            name: self.name,
+            route: now.route,
+            cluster: keep(self.cluster, now.cluster),
+            endpoints: keep(self.endpoints, now.endpoints),
         }
-        self.known = known;
     }
 }
 

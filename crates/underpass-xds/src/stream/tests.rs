@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use envoy_types::pb::google::protobuf::Any;
 use proptest::prelude::*;
 
 use super::{Asked, LONGEST_WAIT, Stream, Update};
-use crate::snapshot::{Kind, Resource, Resources, Snapshot};
+use crate::resources::{Resource, Resources};
+use crate::snapshot::{Kind, Snapshot};
 
 type Named<'a> = &'a [(&'a str, &'a str)];
 
 fn resources(named: Named<'_>) -> Resources {
-    let resource = |version: &str| Arc::new(Resource { version: version.into(), body: Any::default() });
-    Resources::new(named.iter().map(|(name, version)| (Arc::from(*name), resource(version))).collect())
+    named.iter().map(|(name, version)| (Arc::from(*name), Resource::of_version((*version).into()))).collect()
 }
 
 /// Clusters have endpoints of the same name and version.
@@ -69,7 +68,7 @@ impl Pair {
 
     /// Up to the point where the client has everything.
     fn settle(&mut self, snapshot: &Snapshot) {
-        let clusters: Vec<&str> = snapshot.clusters.by_name.keys().map(|name| &**name).collect();
+        let clusters: Vec<&str> = snapshot.clusters.iter().map(|(name, _)| &**name).collect();
         self.stream.ask(Kind::Endpoints, names(&clusters));
         while !self.told(snapshot).is_empty() || !self.unanswered.is_empty() {
             let kinds: Vec<Kind> = self.unanswered.keys().copied().collect();
@@ -274,4 +273,87 @@ proptest! {
         prop_assert_eq!(&client.held[1], &wanted);
         prop_assert_eq!(client.held[2].get("l").cloned(), Some(last.keys().map(String::as_str).collect::<String>()));
     }
+}
+
+/// What is asked for by name comes and goes, as what there is does.
+#[derive(Clone, Debug)]
+enum Step {
+    Wanted(BTreeMap<String, u8>),
+    Ask(BTreeSet<String>, bool),
+    More(BTreeSet<String>),
+    Less(BTreeSet<String>),
+    Answer,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let some = || prop::collection::btree_set("[a-h]", 0..5);
+    let step = prop_oneof![
+        prop::collection::btree_map("[a-h]", 0..3_u8, 0..8).prop_map(Step::Wanted),
+        (some(), any::<bool>()).prop_map(|(names, everything)| Step::Ask(names, everything)),
+        some().prop_map(Step::More),
+        some().prop_map(Step::Less),
+        Just(Step::Answer),
+    ];
+    prop::collection::vec(step, 1..30)
+}
+
+proptest! {
+    /// Whatever is asked for in whatever order: in the end the client has of what it asks for exactly what there is, in its newest version,
+    /// and was told so.
+    #[test]
+    fn what_is_asked_for_is_told(steps in steps()) {
+        let owned = |names: &BTreeSet<String>| names.iter().map(|name| Arc::from(name.as_str())).collect::<BTreeSet<Arc<str>>>();
+        let (mut stream, now) = (Stream::default(), Instant::now());
+        let (mut wanted, mut held, mut under_way) = (Snapshot::default(), BTreeMap::new(), None::<String>);
+        let mut asked = Asked::default();
+        stream.ask(Kind::Endpoints, asked.clone());
+        for step in steps.into_iter().chain([Step::Answer, Step::Answer, Step::Answer]) {
+            match step {
+                Step::Wanted(clusters) => wanted = of_clusters(&clusters),
+                Step::Ask(names, everything) => {
+                    asked = Asked { everything, names: owned(&names) };
+                    stream.ask(Kind::Endpoints, asked.clone());
+                }
+                Step::More(names) => {
+                    asked.names.extend(owned(&names));
+                    stream.ask_again(Kind::Endpoints, owned(&names));
+                }
+                Step::Less(names) => {
+                    asked.names.retain(|name| !names.contains(&**name));
+                    stream.ask_no_more(Kind::Endpoints, owned(&names));
+                }
+                Step::Answer => if let Some(nonce) = under_way.take() {
+                    prop_assert!(stream.answered(Kind::Endpoints, &nonce).is_some());
+                },
+            }
+            held.retain(|name: &Arc<str>, _| asked.covers(name));
+            while let Some(update) = stream.next(&wanted, now) {
+                prop_assert!(under_way.replace(update.nonce).is_none(), "one at a time");
+                held.extend(update.changed.iter().map(|(name, resource)| (name.clone(), resource.version.clone())));
+                update.removed.iter().for_each(|name| drop(held.remove(name)));
+                let kept: Vec<Arc<str>> = stream.held(Kind::Endpoints).map(|resource| resource.version.clone()).collect();
+                prop_assert_eq!(kept, held.values().cloned().collect::<Vec<_>>(), "both know what the client has");
+            }
+        }
+        let expected: BTreeMap<Arc<str>, Arc<str>> = wanted
+            .endpoints
+            .iter()
+            .filter(|(name, _)| asked.covers(name))
+            .map(|(name, resource)| (name.clone(), resource.version.clone()))
+            .collect();
+        prop_assert_eq!(held, expected);
+    }
+}
+
+#[test]
+fn clusters_whose_endpoints_are_asked_for_no_more_keep_listeners_waiting() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[("a", "1"), ("b", "1")], &[("l", "1")]));
+    pair.stream.ask_no_more(Kind::Endpoints, [Arc::from("b")]);
+    let other = snapshot(&[("a", "1"), ("b", "1")], &[("l", "2")]);
+    assert!(pair.told(&other).is_empty(), "the endpoints of b are not asked for");
+    pair.stream.ask_again(Kind::Endpoints, [Arc::from("b")]);
+    assert_eq!(pair.told(&other), ["Endpoints +b:1"]);
+    pair.answer(Kind::Endpoints);
+    assert_eq!(pair.told(&other), ["Listener +l:2"]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use prost::Message;
-use underpass_tables::{RelayTable, Route, RouteId, Rule, Unnamed};
+use underpass_tables::{RelayTable, Route, RouteId, Rule, Rules, Unnamed};
 use underpass_xds::{Kind, Snapshot, Translator};
 
 use crate::table;
@@ -15,16 +15,16 @@ fn edge() -> RelayTable {
 
 fn changed(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     let news = |kind: Kind| {
-        let (before, after) = (&before.of(kind).by_name, &after.of(kind).by_name);
-        let names = after.iter().filter(|(name, resource)| before.get(*name).is_none_or(|old| old != *resource));
+        let (before, after) = (before.of(kind), after.of(kind));
+        let names = after.iter().filter(|(name, resource)| before.get(name).is_none_or(|old| old != *resource));
         names.map(|(name, _)| format!("{kind:?} {name}")).collect::<Vec<_>>()
     };
     Kind::ALL.into_iter().flat_map(news).collect()
 }
 
 fn chains(snapshot: &Snapshot) -> Vec<FilterChain> {
-    let listener = snapshot.listeners.by_name.values().next().unwrap();
-    Listener::decode(&*listener.body.value).unwrap().filter_chains
+    let listener = snapshot.listeners.iter().next().unwrap().1;
+    Listener::decode(listener.value.as_slice()).unwrap().filter_chains
 }
 
 #[test]
@@ -40,8 +40,33 @@ fn other_endpoints_change_nothing_else() {
     let before = translator.snapshot(&edge());
     let after = translator.snapshot(&table([("a", 1), ("b", 2)].into_iter()));
     assert_eq!(changed(&before, &after), ["Endpoints b"]);
-    assert!(Arc::ptr_eq(&before.clusters.by_name["a"], &after.clusters.by_name["a"]), "nothing is made twice");
+    assert!(Arc::ptr_eq(before.clusters.get("a").unwrap(), after.clusters.get("a").unwrap()), "nothing is made twice");
     assert_ne!(before.version(), after.version());
+}
+
+#[test]
+fn a_listener_is_made_again_only_when_it_changes() {
+    let mut translator = Translator::default();
+    let listener = |snapshot: &Snapshot| snapshot.listeners.iter().next().unwrap().1.clone();
+    let before = listener(&translator.snapshot(&edge()));
+    let other_endpoints = listener(&translator.snapshot(&table([("a", 2), ("b", 3)].into_iter())));
+    assert!(Arc::ptr_eq(&before, &other_endpoints), "endpoints are none of its business");
+    let mut table = edge();
+    table.routes.insert(0, Arc::new(Route::new("Z", "ns/Z", Vec::new())));
+    table.listeners[0].rules = Rules::default();
+    table.listeners[0].rules.add_name("a.example.com", RouteId(1)).unwrap();
+    table.listeners[0].rules.add_name("b.example.com", RouteId(2)).unwrap();
+    assert!(Arc::ptr_eq(&before, &listener(&translator.snapshot(&table))), "the same routes at other places");
+    table.listeners[0].rules = Rules::default();
+    table.listeners[0].rules.add_name("a.example.com", RouteId(1)).unwrap();
+    table.listeners[0].rules.add_name("b.example.com", RouteId(0)).unwrap();
+    let elsewhere = translator.snapshot(&table);
+    assert_ne!(before, listener(&elsewhere));
+    assert_eq!(listener(&elsewhere), listener(&Translator::default().snapshot(&table)));
+    table.listeners[0].rules.plain = Some(RouteId(1));
+    assert_eq!(translator.snapshot(&table), Translator::default().snapshot(&table));
+    table.listeners[0].rules.plain = Some(RouteId(2));
+    assert_eq!(translator.snapshot(&table), Translator::default().snapshot(&table));
 }
 
 #[test]
