@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lint image lab-up lab-down lab-load test-lab conformance fuzz bench-apiserver bench-operator bench-relay bench-fidelity bench-tunnel setup
+.PHONY: help demo test lint image lab-up lab-down lab-load test-lab conformance fuzz bench-apiserver bench-operator bench-relay bench-fidelity bench-tunnel bench-xds setup
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -63,6 +63,10 @@ bench-fidelity: setup ## what a relay owes to both sides, asked of the same five
 bench-tunnel: setup ## the tunnel beside rathole, bore, frp and chisel; writes docs/performance-tunnel.md
 	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed
 	./bench/tunnel --docs docs
+
+bench-xds: setup ## the control plane for Envoys beside go-control-plane's snapshot cache; writes docs/performance-xds.md
+	$(CARGO) build --locked --profile bench-fast -p underpass -p underpass-testbed
+	./bench/xds --docs docs
 
 setup: # tool chains are checked, Debian packages and clients are installed
 	@./scripts/setup

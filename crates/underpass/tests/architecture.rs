@@ -44,7 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "underpass-xds",
         ],
     ),
-    ("underpass-testbed", &["underpass-engines"]),
+    ("underpass-testbed", &["underpass-engines", "underpass-tables", "underpass-xds"]),
 ];
 
 /// Decisions are made here, so nothing here may wait, connect or look at a clock of its own.

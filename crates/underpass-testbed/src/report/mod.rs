@@ -98,20 +98,27 @@ impl<C: Contender, M: Copy + Ord + Serialize> Results<C, M> {
     }
 
     pub fn table(&self) -> String {
+        self.table_of(|_| true) + &self.notes()
+    }
+
+    /// What could not be measured, as it stands below a table.
+    pub fn notes(&self) -> String {
+        self.notes.iter().map(|note| format!("\nNot measured: {note}\n")).collect()
+    }
+
+    /// Only some of the rows, for a page with several tables.
+    pub fn table_of(&self, wanted: impl Fn(M) -> bool) -> String {
         let names: Vec<String> =
             self.contenders.iter().map(|(contender, version)| format!("{} {version}", contender.name())).collect();
         let mut text = format!("| measure | unit | {} | floor |\n|---|---|", names.join(" | "));
         text.push_str(&"--:|".repeat(names.len()));
         text.push_str("---|\n");
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| wanted(row.measure)) {
             let cells: Vec<String> = self.contenders().map(|contender| self.cell(contender, row.measure)).collect();
             if cells.iter().any(|cell| cell != NOTHING) {
                 let _ = writeln!(text, "| {} | {} | {} | {} |", row.name, row.unit, cells.join(" | "), self.floor(row));
             }
         }
-        self.notes.iter().for_each(|note| {
-            let _ = writeln!(text, "\nNot measured: {note}");
-        });
         text
     }
 
@@ -147,7 +154,7 @@ impl<C: Contender, M: Copy + Ord + Serialize> Results<C, M> {
         self.contenders.iter().map(|(contender, _)| *contender)
     }
 
-    fn median(&self, contender: C, measure: M) -> Option<f64> {
+    pub fn median(&self, contender: C, measure: M) -> Option<f64> {
         let mut samples = self.samples.get(&(measure, contender))?.clone();
         samples.sort_by(f64::total_cmp);
         samples.get(samples.len() / 2).copied()

@@ -50,7 +50,8 @@ const TEXT: &str = "# The relay beside Envoy, HAProxy, nginx and sniproxy
 {table}
 ![The same as bars](performance.svg)
 
-[The same of tunnels](performance-tunnel.md) stands on a page of its own.
+[The same of tunnels](performance-tunnel.md) stands on a page of its own, and so does [what a change costs](performance-xds.md) where an
+Envoy carries.
 
 Written by `bench-relay` in `crates/underpass-testbed`. Each figure is the median of {repeats} samples, with the least and the greatest
 of them behind it; proxies take turns, so that a slow minute of the machine meets all of them. Every proxy has {workers} workers (sniproxy,
