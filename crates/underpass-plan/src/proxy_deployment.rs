@@ -97,12 +97,9 @@ pub fn plan(observed: &Observed) -> Plan {
         return removal::plan(observed);
     }
     let network = Network::of(observed);
-    let actions = match observed.failure.as_ref().and_then(|failure| failure.wait(observed.now)) {
-        Some(_) => Vec::new(),
-        None => changes::actions(observed, &network),
-    };
-    let told = status::tell(observed, &network);
     let wait = observed.failure.as_ref().and_then(|failure| failure.wait(observed.now));
+    let actions = if wait.is_some() { Vec::new() } else { changes::actions(observed, &network) };
+    let told = status::tell(observed, &network);
     Plan {
         subject: subject(observed),
         finalizer: if has_finalizer(observed) { Finalizer::Leave } else { Finalizer::Add(FINALIZER) },

@@ -35,12 +35,13 @@ pub(super) fn actions(observed: &Observed, network: &Network) -> Vec<Action> {
             actions.push(Action::ApplyObject { place: place.clone(), object: Box::new(object) });
         }
     }
-    actions.extend(superfluous(observed, |place| !wanted.iter().any(|(other, _)| other == place)));
+    let stays = |place: &Place| matches!(network, Network::Unusable(_)) && place.kind == place::DEPLOYMENT;
+    actions.extend(superfluous(observed, |place| !stays(place) && !wanted.iter().any(|(other, _)| other == place)));
     actions.extend(pods::departed(observed).into_iter().map(|pod| Action::ForgetReport { pod }));
     actions
 }
 
-/// Objects of ours that should not be there; the Deployment of a network that cannot be joined for now is not among them.
+/// Objects of ours that should not be there.
 pub(super) fn superfluous(observed: &Observed, unwanted: impl Fn(&Place) -> bool) -> Vec<Action> {
     let record = own(observed, &place::role(&observed.object));
     let places = place::places(&observed.object, record).into_iter().filter(unwanted);

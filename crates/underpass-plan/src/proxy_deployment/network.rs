@@ -73,8 +73,8 @@ impl Joined {
         format!("{}/{}", self.address, self.prefix)
     }
 
-    /// What Multus reads. The address is said twice: a plugin that declares that it takes addresses gets the first, the static allocator
-    /// without such a declaration reads the second.
+    /// What Multus reads. The address is said twice: a plugin that declares that it takes addresses gets the first; the allocators of others
+    /// read the second, which also keeps them from adding those that the definition names itself.
     pub(super) fn annotation(&self) -> String {
         let ResolvedAttachment { namespace, name } = &self.definition;
         let address = if self.floats { PLACEHOLDER.to_owned() } else { self.address_with_prefix() };
@@ -114,7 +114,7 @@ fn usable(attachment: &Attachment, definition: &ResolvedAttachment, floats: bool
     }
     let message = format!(
         "NetworkAttachmentDefinition {namespace}/{name} cannot give a pod the address that it asks for: its ipam must be of \
-         type static, or a plugin of it must declare capabilities {{\"ips\": true}}"
+         type static or host-local, or a plugin of it must declare capabilities {{\"ips\": true}}"
     );
     no("NADUnsuitable", message)
 }
@@ -132,7 +132,7 @@ fn ipam(config: &Value) -> Option<&Value> {
 }
 
 fn takes_addresses(config: &Value) -> bool {
-    ipam(config).is_some_and(|ipam| ipam["type"] == "static")
+    ipam(config).is_some_and(|ipam| ipam["type"] == "static" || ipam["type"] == "host-local")
         || plugins(config).iter().any(|plugin| plugin["capabilities"]["ips"] == true)
 }
 

@@ -15,7 +15,7 @@ use crate::proxy_server::{Bootstrap, key};
 
 const ROLES: &str = "rbac.authorization.k8s.io";
 
-/// With the place of each. The Deployment is left out as long as its network cannot be joined and there is none yet.
+/// With the place of each. The Deployment is left out as long as its network cannot be joined: one that runs stays as it is.
 pub(super) fn wanted(observed: &Observed, network: &Network) -> Vec<(Place, Value)> {
     let proxy = &observed.object;
     let mut all = Vec::new();
@@ -36,8 +36,8 @@ pub(super) fn wanted(observed: &Observed, network: &Network) -> Vec<(Place, Valu
         all.push((place::budget(proxy), json!({ "spec": budget(proxy) })));
         all.push((place::lease(proxy), json!({})));
     }
-    let may_start = !matches!(network, Network::Unusable(_)) || own(observed, &place::deployment(proxy)).is_some();
-    if let Some(template) = may_start.then(|| pod::template(observed, network, bootstrap.as_deref())) {
+    if !matches!(network, Network::Unusable(_)) {
+        let template = pod::template(observed, network, bootstrap.as_deref());
         all.push((place::deployment(proxy), json!({ "spec": deployment(proxy, &template) })));
     }
     for namespace in place::target_namespaces(proxy).intersection(&observed.namespaces) {
