@@ -70,7 +70,7 @@ impl Dialect for StateOfTheWorld {
             return;
         }
         let wanted = snapshot.of(kind);
-        stream.ask(kind, Asked { everything, names: names.map(|name| wanted.name(name)).collect() });
+        stream.ask(kind, &Asked { everything, names: names.map(|name| wanted.name(name)).collect() });
         // A client that comes back with what it would get needs nothing.
         if is_first && *request.version_info == *wanted.version {
             stream.has_all(kind, wanted);

@@ -100,7 +100,7 @@ impl Stream {
     }
 
     /// What the client wants from now on. What it no longer wants is forgotten, and told again should it want it once more.
-    pub(crate) fn ask(&mut self, kind: Kind, wanted: Asked) {
+    pub(crate) fn ask(&mut self, kind: Kind, wanted: &Asked) {
         let asked = self.channels[kind as usize].begin();
         let more: Vec<Arc<str>> = wanted.names.difference(&asked.names).cloned().collect();
         let less: Vec<Arc<str>> = asked.names.difference(&wanted.names).cloned().collect();

@@ -47,8 +47,8 @@ impl Pair {
     /// A client that asks for all clusters and listeners.
     fn new() -> Self {
         let mut stream = Stream::default();
-        stream.ask(Kind::Cluster, all());
-        stream.ask(Kind::Listener, all());
+        stream.ask(Kind::Cluster, &all());
+        stream.ask(Kind::Listener, &all());
         Self { stream, now: Instant::now(), unanswered: BTreeMap::new() }
     }
 
@@ -69,7 +69,7 @@ impl Pair {
     /// Up to the point where the client has everything.
     fn settle(&mut self, snapshot: &Snapshot) {
         let clusters: Vec<&str> = snapshot.clusters.iter().map(|(name, _)| &**name).collect();
-        self.stream.ask(Kind::Endpoints, names(&clusters));
+        self.stream.ask(Kind::Endpoints, &names(&clusters));
         while !self.told(snapshot).is_empty() || !self.unanswered.is_empty() {
             let kinds: Vec<Kind> = self.unanswered.keys().copied().collect();
             kinds.into_iter().for_each(|kind| self.answer(kind));
@@ -83,7 +83,7 @@ fn clusters_then_endpoints_then_listeners() {
     assert_eq!(pair.told(&wanted), ["Cluster +a:1"]);
     pair.answer(Kind::Cluster);
     assert!(pair.told(&wanted).is_empty(), "the endpoints are not asked for yet");
-    pair.stream.ask(Kind::Endpoints, names(&["a"]));
+    pair.stream.ask(Kind::Endpoints, &names(&["a"]));
     assert_eq!(pair.told(&wanted), ["Endpoints +a:1"]);
     pair.answer(Kind::Endpoints);
     assert_eq!(pair.told(&wanted), ["Listener +l:1"]);
@@ -106,7 +106,7 @@ fn one_in_place_of_another_is_there_before_and_gone_after() {
     let other = snapshot(&[("b", "1")], &[("l", "2")]);
     assert_eq!(pair.told(&other), ["Cluster +b:1"]);
     pair.answer(Kind::Cluster);
-    pair.stream.ask(Kind::Endpoints, names(&["a", "b"]));
+    pair.stream.ask(Kind::Endpoints, &names(&["a", "b"]));
     assert_eq!(pair.told(&other), ["Endpoints +b:1"]);
     pair.answer(Kind::Endpoints);
     assert_eq!(pair.told(&other), ["Listener +l:2"]);
@@ -127,7 +127,7 @@ fn listeners_do_not_wait_for_ever() {
 #[test]
 fn a_listener_alone_waits_for_nothing() {
     let mut stream = Stream::default();
-    stream.ask(Kind::Listener, all());
+    stream.ask(Kind::Listener, &all());
     let told = stream.next(&snapshot(&[("a", "1")], &[("l", "1")]), Instant::now()).unwrap();
     assert_eq!(said(&told), "Listener +l:1");
 }
@@ -176,7 +176,7 @@ fn an_answer_to_something_older_is_none() {
 #[test]
 fn what_does_not_exist_is_told_once_and_again_when_it_does() {
     let mut stream = Stream::default();
-    stream.ask(Kind::Endpoints, names(&["a"]));
+    stream.ask(Kind::Endpoints, &names(&["a"]));
     let (nothing, now) = (Snapshot::default(), Instant::now());
     let told = stream.next(&nothing, now).unwrap();
     assert_eq!(said(&told), "Endpoints -a");
@@ -189,9 +189,9 @@ fn what_does_not_exist_is_told_once_and_again_when_it_does() {
 fn what_is_no_longer_wanted_is_told_anew_when_it_is_wanted_again() {
     let (mut pair, wanted) = (Pair::new(), snapshot(&[("a", "1")], &[]));
     pair.settle(&wanted);
-    pair.stream.ask(Kind::Endpoints, names(&[]));
+    pair.stream.ask(Kind::Endpoints, &names(&[]));
     assert!(pair.told(&wanted).is_empty());
-    pair.stream.ask(Kind::Endpoints, names(&["a"]));
+    pair.stream.ask(Kind::Endpoints, &names(&["a"]));
     assert_eq!(pair.told(&wanted), ["Endpoints +a:1"]);
 }
 
@@ -245,8 +245,8 @@ proptest! {
         steps in prop::collection::vec((prop::collection::btree_map("[a-e]", 0..3_u8, 0..5), 0..4_usize), 1..12)
     ) {
         let (mut stream, mut client, now) = (Stream::default(), Client::default(), Instant::now());
-        stream.ask(Kind::Cluster, all());
-        stream.ask(Kind::Listener, all());
+        stream.ask(Kind::Cluster, &all());
+        stream.ask(Kind::Listener, &all());
         let turn = |stream: &mut Stream, client: &mut Client, wanted: &Snapshot, answers: usize| {
             while let Some(update) = stream.next(wanted, now) {
                 client.take(update);
@@ -256,7 +256,7 @@ proptest! {
                 let Some((kind, nonce)) = client.unanswered.pop_first() else { break };
                 stream.answered(kind, &nonce).unwrap();
                 let clusters: Vec<&str> = client.held[0].keys().map(String::as_str).collect();
-                stream.ask(Kind::Endpoints, names(&clusters));
+                stream.ask(Kind::Endpoints, &names(&clusters));
                 let [clusters, endpoints, _] = &mut client.held;
                 endpoints.retain(|name, _| clusters.contains_key(name));
             }
@@ -306,13 +306,13 @@ proptest! {
         let (mut stream, now) = (Stream::default(), Instant::now());
         let (mut wanted, mut held, mut under_way) = (Snapshot::default(), BTreeMap::new(), None::<String>);
         let mut asked = Asked::default();
-        stream.ask(Kind::Endpoints, asked.clone());
+        stream.ask(Kind::Endpoints, &asked);
         for step in steps.into_iter().chain([Step::Answer, Step::Answer, Step::Answer]) {
             match step {
                 Step::Wanted(clusters) => wanted = of_clusters(&clusters),
                 Step::Ask(names, everything) => {
                     asked = Asked { everything, names: owned(&names) };
-                    stream.ask(Kind::Endpoints, asked.clone());
+                    stream.ask(Kind::Endpoints, &asked);
                 }
                 Step::More(names) => {
                     asked.names.extend(owned(&names));

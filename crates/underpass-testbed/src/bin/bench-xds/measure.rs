@@ -16,7 +16,7 @@ use crate::resources::Served;
 use crate::wire::Dialect;
 
 /// Each there and back, before anything counts.
-const WARM_UP: usize = 4;
+const WARM_UP: usize = 2;
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -29,7 +29,7 @@ pub(crate) struct Amounts {
 }
 
 impl Amounts {
-    pub(crate) const FULL: Self = Self { repeats: 3, fewest: 10, most: 3_000, seconds: 1.5 };
+    pub(crate) const FULL: Self = Self { repeats: 3, fewest: 6, most: 3_000, seconds: 1.0 };
     pub(crate) const QUICK: Self = Self { repeats: 1, fewest: 4, most: 100, seconds: 0.3 };
 }
 

@@ -49,8 +49,11 @@ pub(crate) fn rows() -> Vec<Row<Measure>> {
     rows
 }
 
+/// Its mark in the page, its title, and which figures stand in it.
+type Table = (&'static str, &'static str, fn(Measure) -> bool);
+
 /// Every table has its mark in the page, and a title for those who see it alone.
-const TABLES: [(&str, &str, fn(Measure) -> bool); 8] = [
+const TABLES: [Table; 8] = [
     ("{time}", "An endpoint changed: until the last client has it", |it| {
         matches!(it, Measure::Half(_, Change::Endpoint) | Measure::Nearly(_, Change::Endpoint))
     }),
