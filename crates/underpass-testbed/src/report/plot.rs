@@ -8,10 +8,11 @@ use super::{Contender, Results, number};
 
 const PANEL_WIDTH: f64 = 360.0;
 const PANEL_HEIGHT: f64 = 196.0;
-const LABEL_WIDTH: f64 = 80.0;
+/// For the longest name of a contender.
+const LABEL_WIDTH: f64 = 110.0;
 const BAR_HEIGHT: f64 = 20.0;
 /// The longest bar; beside it stands its figure.
-const BAR_WIDTH: f64 = 210.0;
+const BAR_WIDTH: f64 = 180.0;
 
 /// All panels, two beside each other.
 pub(super) fn svg<C: Contender, M: Copy + Ord + Serialize>(results: &Results<C, M>, panels: &[(M, &str)]) -> String {
