@@ -33,6 +33,9 @@ pub const FINALIZER: &str = "underpass.dev/container-network";
 /// network give no signal while nobody is connected to the engine.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// Podman tells of the containers on a network that is being removed, and not of its end: what was looked at in between is looked at again.
+const LOOK_IN_CASE: Duration = Duration::from_secs(15);
+
 /// How long an engine may take to let go of a network that nobody uses any more.
 const LET_GO: Duration = Duration::from_secs(1);
 
@@ -224,7 +227,7 @@ fn present<'a>(observed: &'a Observed, network: &'a Network) -> Decision<'a> {
         finalizer: if running { hold(observed) } else { Finalizer::Leave },
         action: None,
         shown: running.then_some(network),
-        look_again_after: (!running).then_some(LOOK_AGAIN),
+        look_again_after: Some(if running { LOOK_IN_CASE } else { LOOK_AGAIN }),
         because,
     }
 }
