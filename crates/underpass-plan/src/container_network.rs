@@ -33,7 +33,7 @@ pub const FINALIZER: &str = "underpass.dev/container-network";
 /// network give no signal while nobody is connected to the engine.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Podman tells of the containers on a network that is being removed, and not of its end: what was looked at in between is looked at again.
+/// A network was once seen to be removed without anything being heard of it, or only before it was gone: what runs is looked at again.
 const LOOK_IN_CASE: Duration = Duration::from_secs(15);
 
 /// How long an engine may take to let go of a network that nobody uses any more.
