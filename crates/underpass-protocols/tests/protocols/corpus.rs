@@ -1,9 +1,7 @@
-//! What the fuzzers found worth keeping, replayed: the corpora cannot rot, and a bug that was fuzzed out stays out.
-
-use std::fs;
-use std::path::Path;
+//! The corpora of the fuzzers that read what is sent over connections.
 
 use crate::invariants;
+use crate::replay::replay;
 
 #[test]
 fn client_hello() {
@@ -23,14 +21,4 @@ fn proxy_protocol() {
 #[test]
 fn stream_header() {
     replay("stream_header", invariants::stream_header);
-}
-
-fn replay(target: &str, check: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(files.len() >= 5, "{} has next to nothing", folder.display());
-    for file in files {
-        let bytes = fs::read(&file).unwrap();
-        assert!(std::panic::catch_unwind(|| check(&bytes)).is_ok(), "{}", file.display());
-    }
 }

@@ -9,5 +9,6 @@ mod http;
 mod invariants;
 mod proxy_protocol;
 mod real_clients;
+mod replay;
 mod rustls_agrees;
 mod stream_header;
