@@ -1,11 +1,8 @@
 //! A page of the documentation, pasted into a shell as its readers do: every command works, and shows what the page says.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::process::Process;
-use crate::program::write_program;
+use crate::shell::Shell;
 
 /// What a page has people type, and what they should see; nothing is said of some.
 struct Step<'a> {
@@ -19,9 +16,10 @@ struct Step<'a> {
 pub fn follow_guide(page: &str, underpass: &str, environment: &[(&str, &str)], patience: Duration) {
     let steps = steps(page);
     assert!(steps.iter().any(|step| step.shown.is_some()), "the steps are gone");
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let ended = shell(folder.path(), underpass, environment, &script(&steps)).wait_within(patience);
-    let shown = |number: usize| std::fs::read_to_string(folder.path().join(format!("shown.{number}")));
+    let shell = Shell::new(environment);
+    shell.provide("underpass", underpass);
+    let ended = shell.start(&script(&steps)).wait_within(patience);
+    let shown = |number: usize| std::fs::read_to_string(shell.folder().join(format!("shown.{number}")));
     for (number, step) in steps.iter().enumerate() {
         let Ok(actual) = shown(number) else { panic!("it ended before:\n{}\n{ended}", step.commands) };
         if let Some(expected) = step.shown {
@@ -51,23 +49,6 @@ fn script(steps: &[Step<'_>]) -> String {
         script.push_str(&format!("exec > shown.{number} 2>&1\n{}\n", step.commands));
     }
     script
-}
-
-/// A shell with `underpass` and the tests' kubectl on its path.
-fn shell(folder: &Path, underpass: &str, environment: &[(&str, &str)], script: &str) -> Process {
-    let bin = folder.join("bin");
-    std::fs::create_dir(&bin).expect("a folder can be made");
-    write_program(&bin.join("underpass"), &[underpass.as_bytes()]);
-    if let Ok(kubectl) = std::env::var("KUBECTL") {
-        write_program(&bin.join("kubectl"), &[format!("#!/bin/sh\nexec {kubectl} \"$@\"\n").as_bytes()]);
-    }
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
-    let mut command = Command::new("bash");
-    command.args(["-c", script]).current_dir(folder).env("PATH", path).env("HOME", folder);
-    for variable in ["RUST_LOG", "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
-        command.env_remove(variable);
-    }
-    Process::start(command.envs(environment.iter().copied()))
 }
 
 /// Line by line.

@@ -3,7 +3,7 @@
 //! Behind all of them is the program `hosted-service`, which says who it is. Every control plane has an authority of its own, so that a
 //! client that verifies knows not only which service answered but also whose.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -16,6 +16,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::lab::{Lab, LabNamespace, checkout};
 use crate::process::Process;
+use crate::program::built_program;
 
 const PROGRAM: &str = "hosted-service";
 const IMAGE: &str = "lab.local/hosted-service:1";
@@ -32,6 +33,8 @@ pub struct HostedService<'a> {
     /// In its certificate; without any it has none and speaks plain TCP.
     host_names: Vec<&'a str>,
     replicas: u32,
+    /// For how long a pod that is to end goes on.
+    grace_seconds: u32,
 }
 
 /// Its Services go with their namespace, its authority with this value.
@@ -45,7 +48,7 @@ pub struct HostedControlPlane<'a> {
 impl<'a> HostedService<'a> {
     /// One with a certificate for these host names.
     pub fn tls(name: &'a str, port: u16, host_names: &[&'a str]) -> Self {
-        Self { name, port, host_names: host_names.to_vec(), replicas: 1 }
+        Self { name, port, host_names: host_names.to_vec(), replicas: 1, grace_seconds: 0 }
     }
 
     /// One that speaks plain TCP.
@@ -55,6 +58,11 @@ impl<'a> HostedService<'a> {
 
     pub fn replicas(self, replicas: u32) -> Self {
         Self { replicas, ..self }
+    }
+
+    /// Its pods serve on for so long when they are to end, as a server does that is replaced without being missed.
+    pub fn grace_seconds(self, grace_seconds: u32) -> Self {
+        Self { grace_seconds, ..self }
     }
 }
 
@@ -119,7 +127,8 @@ impl<'a> HostedControlPlane<'a> {
             command.push("/identity".to_owned());
         }
         json!({
-            "terminationGracePeriodSeconds": 0,
+            // The program does not listen to signals: it serves until it is killed.
+            "terminationGracePeriodSeconds": service.grace_seconds,
             "securityContext": { "runAsNonRoot": true, "runAsUser": USER, "seccompProfile": { "type": "RuntimeDefault" } },
             "containers": [{
                 "name": "service", "image": IMAGE, "imagePullPolicy": "Never", "command": command,
@@ -164,17 +173,11 @@ fn image_on(lab: &Lab) {
     LOADED.get_or_init(|| {
         let archive = NamedTempFile::new().expect("a temporary file can be made");
         let mut command = Command::new("sh");
-        command.args(["-euc", "lab/image \"$0\" \"$1\" >\"$2\"", IMAGE]).arg(program()).arg(archive.path());
+        command
+            .args(["-euc", "lab/image \"$0\" \"$1\" >\"$2\"", IMAGE])
+            .arg(built_program(PROGRAM))
+            .arg(archive.path());
         Process::start(command.current_dir(checkout())).wait().ok();
         lab.load(archive.path()).ok();
     });
-}
-
-/// Cargo builds it for the tests of this crate, two folders above which it then lies, as it does for those of other crates.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().expect("a process knows its program");
-    let built = test.parent().and_then(Path::parent).expect("tests lie in a folder of what was built");
-    let program = built.join(PROGRAM);
-    assert!(program.exists(), "{} is missing: run `cargo build --workspace --bin {PROGRAM}`", program.display());
-    program
 }

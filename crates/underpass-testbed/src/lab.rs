@@ -22,12 +22,13 @@ pub struct Lab {
     folder: PathBuf,
 }
 
-/// A namespace of one test. It is deleted when this value goes, and nobody waits for that.
+/// A namespace of one test. It is deleted when this value goes, and nobody waits for that, unless others use the same name.
 pub struct LabNamespace {
     pub name: String,
     /// Works in this namespace unless told otherwise.
     pub kubectl: Kubectl,
-    _kubeconfig: TempDir,
+    kubeconfig: TempDir,
+    is_shared: bool,
 }
 
 impl Lab {
@@ -66,8 +67,19 @@ impl Lab {
     }
 
     /// One that pods can be made in.
+    #[track_caller]
     pub fn namespace(&self, what: &str) -> LabNamespace {
-        let name = unique(what);
+        self.make_namespace(unique(what), false)
+    }
+
+    /// One of this very name, for documents that say it; whoever has it has it alone, and it is gone when this value is.
+    #[track_caller]
+    pub fn namespace_called(&self, name: &str) -> LabNamespace {
+        self.make_namespace(name.to_owned(), true)
+    }
+
+    #[track_caller]
+    fn make_namespace(&self, name: String, is_shared: bool) -> LabNamespace {
         let kubeconfig = tempfile::tempdir().expect("a temporary folder can be made");
         let copy = kubeconfig.path().join("kubeconfig");
         std::fs::copy(self.kubeconfig(), &copy).expect("the lab's kubeconfig can be copied");
@@ -77,7 +89,7 @@ impl Lab {
         wait_until("the service account of a new namespace", PATIENCE, || {
             (kubectl.run("get serviceaccount default").code == Some(0)).then_some(())
         });
-        LabNamespace { name, kubectl, _kubeconfig: kubeconfig }
+        LabNamespace { name, kubectl, kubeconfig, is_shared }
     }
 
     /// Runs a shell on a node: its network, its mounts, its processes.
@@ -106,6 +118,15 @@ impl Lab {
         IMAGE.get_or_init(|| self.envoy(&["envoy", "newest"]))
     }
 
+    /// Has the lab answer `kubectl top`; when this returns, it is asked.
+    #[track_caller]
+    pub fn metrics(&self) {
+        static STARTED: OnceLock<()> = OnceLock::new();
+        STARTED.get_or_init(|| {
+            self.start(&["metrics"]).wait_within(AN_INSTALLATION).ok();
+        });
+    }
+
     #[track_caller]
     fn envoy(&self, arguments: &[&str]) -> String {
         self.start(arguments).wait_within(AN_INSTALLATION).ok().trim().to_owned()
@@ -118,14 +139,26 @@ impl Lab {
 
     /// `scripts/lab` with these words.
     pub(crate) fn start(&self, arguments: &[&str]) -> Process {
+        Process::start(&mut self.command(arguments))
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(checkout().join("scripts/lab"));
-        Process::start(command.args(arguments).env("UNDERPASS_LAB", &self.folder))
+        command.args(arguments).env("UNDERPASS_LAB", &self.folder);
+        command
+    }
+}
+
+impl LabNamespace {
+    /// Of somebody who works in this namespace.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig.path().join("kubeconfig")
     }
 }
 
 impl Drop for LabNamespace {
     fn drop(&mut self) {
-        self.kubectl.run(&format!("delete namespace {} --wait=false", self.name));
+        self.kubectl.run(&format!("delete namespace {} --wait={} --timeout=55s", self.name, self.is_shared));
     }
 }
 

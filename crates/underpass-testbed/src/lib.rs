@@ -5,6 +5,7 @@
 
 mod control_plane;
 mod engines;
+mod envoy;
 pub mod fidelity;
 mod forwarder;
 mod guide;
@@ -22,6 +23,8 @@ mod program;
 pub mod proxies;
 mod replica;
 pub mod report;
+mod shell;
+pub mod tenant;
 mod underpass;
 mod unique;
 pub mod usage;
@@ -29,6 +32,7 @@ mod wait;
 
 pub use control_plane::ControlPlane;
 pub use engines::{PrivateEngine, TestEngine, engines};
+pub use envoy::Envoy;
 pub use forwarder::Forwarder;
 pub use guide::follow_guide;
 pub use hosted::{HostedControlPlane, HostedService};
@@ -40,5 +44,7 @@ pub use process::{Ended, Process};
 pub use program::write_program;
 pub use replica::Replica;
 pub use rustix::process::Signal;
+pub use shell::Shell;
+pub use tenant::Tenant;
 pub use underpass::{Launch, Ready, Underpass};
 pub use wait::{PATIENCE, look_until, wait_until};

@@ -3,6 +3,7 @@
 //! It is a network namespace and not a VM, because the network is all of it that anybody else can see.
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::lab::Lab;
 use crate::process::{Ended, Process};
@@ -37,7 +38,18 @@ impl Machine {
 
     /// Leaves it running; it does not outlive its value.
     pub fn start(&self, script: &str) -> Process {
-        self.lab.start(&["vm", "run", &self.name, "sh", "-euc", script])
+        Process::start(&mut self.command(script))
+    }
+
+    pub(crate) fn command(&self, script: &str) -> Command {
+        self.lab.command(&["vm", "run", &self.name, "sh", "-euc", script])
+    }
+
+    /// Its own on its network, as others see it.
+    pub fn mac(&self) -> String {
+        let link = self.run("ip -o link show dev eth0").ok();
+        let mut words = link.split_whitespace().skip_while(|word| *word != "link/ether");
+        words.nth(1).unwrap_or_else(|| panic!("no address in: {link}")).to_owned()
     }
 
     /// What curl gets when `at` (an address, without a port) is taken for whatever host the URL names, as if DNS had said so. A server must

@@ -84,13 +84,20 @@ impl Switch {
     /// A machine on it, which has this address on its interface `net1`.
     #[track_caller]
     pub fn machine(&self, what: &str, address: &str) -> NetNamespace {
-        let (machine, port) = (NetNamespace::new(what), unique("p"));
-        let port = &port[port.len().saturating_sub(15)..];
-        self.namespace.ip(&format!("link add name {port} type veth peer name net1 netns {}", machine.name));
-        self.namespace.ip(&format!("link set {port} master uplink up"));
-        machine.ip("link set net1 up");
-        machine.ip(&format!("address add {address} dev net1 nodad"));
+        let machine = NetNamespace::new(what);
+        self.connect(&machine, "net1", address);
         machine
+    }
+
+    /// One that is on other networks too has this address on this interface.
+    #[track_caller]
+    pub fn connect(&self, machine: &NetNamespace, interface: &str, address: &str) {
+        let port = unique("p");
+        let port = &port[port.len().saturating_sub(15)..];
+        self.namespace.ip(&format!("link add name {port} type veth peer name {interface} netns {}", machine.name));
+        self.namespace.ip(&format!("link set {port} master uplink up"));
+        machine.ip(&format!("link set {interface} up"));
+        machine.ip(&format!("address add {address} dev {interface} nodad"));
     }
 }
 

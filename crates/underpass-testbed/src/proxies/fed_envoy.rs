@@ -1,11 +1,12 @@
 //! Envoy, told by underpass: the same file as our own proxy has, and an Envoy that asks for what it says.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use super::routing::Routing;
 use super::{Place, WORKERS, underpass};
+use crate::envoy;
 
 const BOOTSTRAP: &str = "bootstrap.json";
 
@@ -19,12 +20,6 @@ pub(super) fn commands(program: &Path, place: &Place) -> Vec<Command> {
     manager.args(["--xds-port", "0", "--envoy-bootstrap"]).arg(place.path(BOOTSTRAP));
     let mut waiting = Command::new("/bin/sh");
     let script = r#"until [ -s "$1" ]; do sleep 0.02; done; exec "$0" -c "$1" --concurrency "$2" --disable-hot-restart --log-level error"#;
-    waiting.arg("-c").arg(script).arg(program_of_envoy()).arg(place.path(BOOTSTRAP)).arg(WORKERS.to_string());
+    waiting.arg("-c").arg(script).arg(envoy::program()).arg(place.path(BOOTSTRAP)).arg(WORKERS.to_string());
     vec![manager, waiting]
-}
-
-/// As scripts/test says it.
-fn program_of_envoy() -> PathBuf {
-    let program = std::env::var_os("UNDERPASS_TEST_ENVOY");
-    program.expect("UNDERPASS_TEST_ENVOY says where Envoy is: run tests by `make test`").into()
 }

@@ -1,7 +1,8 @@
 //! `make bench-operator`: the memory that the operator takes with many objects of every kind, and how long it needs to see to them all.
 //!
 //! The objects are there before it starts, because that is the hardest moment: it has to see all of them, write a status and an event for
-//! each, and be told of every one of its own writes.
+//! each, and be told of every one of its own writes. They are in a kube-apiserver, where a ProxyServer becomes a dozen objects more; there are
+//! no nodes, so that none of them becomes a pod.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -13,16 +14,37 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Parser;
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{ApiResource, DynamicObject, PostParams};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::discovery::pinned_kind;
 use kube::{Api, Client};
 use serde_json::Value;
-use underpass_testbed::{Launch, Replica, Underpass, look_until};
+use underpass_testbed::{ControlPlane, Launch, Replica, look_until};
 
 /// Writers at a time: enough to keep a server busy.
 const WRITERS: usize = 64;
 /// For all objects; a machine that others use too may be slow.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const PATIENCE: Duration = Duration::from_secs(3600);
+const BETWEEN_PROGRESS: Duration = Duration::from_secs(15);
+/// Of a list, in one answer.
+const PAGE: u32 = 1000;
+
+/// What the examples take for granted: a network for the proxies, and the namespace that they lead to.
+const SURROUNDINGS: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters-mycluster}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: hosted-clusters}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: tenant-vlan-100, namespace: hosted-clusters}
+spec:
+  config: '{\"cniVersion\": \"0.3.1\", \"type\": \"macvlan\", \"master\": \"eth1\", \"ipam\": {\"type\": \"static\"}}'
+";
 
 const STATUSES: &str = "underpass_writes_total{target=\"Status\",result=\"Ok\"}";
 
@@ -35,6 +57,12 @@ struct Args {
     /// The folder with an object of every kind
     #[arg(long, value_name = "FOLDER", default_value = "examples")]
     examples: PathBuf,
+    /// The folder with the definitions of all kinds
+    #[arg(long, value_name = "FOLDER", default_value = "deploy/crds")]
+    definitions: PathBuf,
+    /// The definition of the networks that proxies are on
+    #[arg(long, value_name = "FILE", default_value = "lab/manifests/networks.yaml")]
+    networks: PathBuf,
     /// How many objects of each kind
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
     objects: usize,
@@ -46,42 +74,82 @@ struct Args {
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     let binary = args.underpass.to_str().context("the path of the program is no text")?;
-    let server = Launch::apiserver(binary).env("RUST_LOG", "warn").start();
+    let scratch = tempfile::tempdir()?;
+    let server = ControlPlane::start(&args.definitions.canonicalize()?, scratch.path());
     let runtime = tokio::runtime::Runtime::new()?;
+    let client = runtime.block_on(server.client());
     let started = Instant::now();
-    let total = runtime.block_on(fill(&server, &args))?;
-    println!("{total} objects made in {} s", started.elapsed().as_secs());
+    let filled = runtime.block_on(fill(&server, &client, &args))?;
+    println!("{} objects made in {} s", filled.objects, started.elapsed().as_secs());
     let started = Instant::now();
     let launch = Launch::command(binary, "operator").arg("--kubeconfig").arg(server.kubeconfig());
     let operator =
         Replica::launch(launch.env("POD_NAMESPACE", "default").env("RUST_LOG", "error,underpass::commands=info"));
-    let done = look_until(PATIENCE, || (operator.number(STATUSES)? >= total as f64).then_some(()));
+    // A status may be written twice, so that their number alone proves nothing; but to look at all objects is dear.
+    let mut told = Instant::now();
+    let done = look_until(PATIENCE, || {
+        let written = operator.number(STATUSES)?;
+        if told.elapsed() > BETWEEN_PROGRESS {
+            told = Instant::now();
+            eprintln!("{} s: {written} statuses written", started.elapsed().as_secs());
+        }
+        (written >= filled.objects as f64).then_some(())?;
+        runtime.block_on(all_have_a_status(&client, &filled)).ok()?.then_some(())
+    });
     if done.is_none() {
         bail!("after {} s not all objects have a status\n{}", PATIENCE.as_secs(), operator.process.stderr());
     }
+    let built = runtime.block_on(Api::<Deployment>::all(client).list_metadata(&ListParams::default()))?.items.len();
     let (peak, now) = memory(operator.process.pid())?;
-    println!("all seen to after {} s; memory: {peak} MiB at most, {now} MiB at the end", started.elapsed().as_secs());
+    println!("all seen to after {} s, {built} Deployments made of ProxyServers", started.elapsed().as_secs());
+    println!("memory: {peak} MiB at most, {now} MiB at the end");
     Ok(if peak > args.most { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// As many objects of each kind as are asked for; how many there are in all.
-async fn fill(server: &Underpass, args: &Args) -> anyhow::Result<usize> {
+/// What was made.
+struct Filled {
+    kinds: Vec<ApiResource>,
+    objects: usize,
+}
+
+/// As many objects of each kind as are asked for.
+async fn fill(server: &ControlPlane, client: &Client, args: &Args) -> anyhow::Result<Filled> {
     let kubectl = server.kubectl();
+    kubectl.ok(&format!("apply -f {}", args.networks.canonicalize()?.display()));
+    kubectl.ok("wait --for=condition=Established crd/network-attachment-definitions.k8s.cni.cncf.io --timeout=60s");
+    kubectl.ok_with("apply -f -", SURROUNDINGS);
     kubectl.ok(&format!("apply -f {}", args.examples.canonicalize()?.display()));
     let examples = kubectl.json("get underpass -A");
     let examples = examples["items"].as_array().context("there are no examples")?;
     let by_kind: BTreeMap<&str, &Value> =
         examples.iter().filter_map(|object| Some((object["kind"].as_str()?, object))).collect();
-    let client = server.client().await;
+    let mut kinds = Vec::new();
     for (kind, example) in &by_kind {
-        let made = multiply(&client, example, args.objects).await;
-        made.with_context(|| format!("the objects of kind {kind} cannot be made"))?;
+        let made = multiply(client, example, args.objects).await;
+        kinds.push(made.with_context(|| format!("the objects of kind {kind} cannot be made"))?);
         eprintln!("{} {kind}", args.objects);
     }
-    Ok(examples.len() + by_kind.len() * args.objects)
+    Ok(Filled { kinds, objects: examples.len() + by_kind.len() * args.objects })
 }
 
-async fn multiply(client: &Client, example: &Value, count: usize) -> anyhow::Result<()> {
+async fn all_have_a_status(client: &Client, filled: &Filled) -> anyhow::Result<bool> {
+    for kind in &filled.kinds {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let list = api.list(&page).await?;
+            if list.items.iter().any(|object| object.data["status"]["conditions"].as_array().is_none_or(Vec::is_empty))
+            {
+                return Ok(false);
+            }
+            let Some(next) = list.metadata.continue_.filter(|next| !next.is_empty()) else { break };
+            page = page.continue_token(&next);
+        }
+    }
+    Ok(true)
+}
+
+async fn multiply(client: &Client, example: &Value, count: usize) -> anyhow::Result<ApiResource> {
     let example: DynamicObject = serde_json::from_value(example.clone())?;
     let types = example.types.clone().context("an object has a kind")?;
     let (resource, _): (ApiResource, _) = pinned_kind(client, &types.try_into()?).await?;
@@ -92,11 +160,16 @@ async fn multiply(client: &Client, example: &Value, count: usize) -> anyhow::Res
     let copies = (0..count).map(|number| {
         let mut copy = DynamicObject::new(&format!("many-{number}"), &resource);
         copy.data = example.data.clone();
+        if copy.data["spec"]["networkConfig"]["serverIP"].is_string() && resource.kind == "ProxyServer" {
+            // Two of one address would not both be built.
+            let [.., b, c] = u32::try_from(number + 4).unwrap_or_default().to_be_bytes();
+            copy.data["spec"]["networkConfig"]["serverIP"] = format!("10.9.{b}.{c}/8").into();
+        }
         let api = api.clone();
         async move { api.create(&PostParams::default(), &copy).await.map(drop) }
     });
     stream::iter(copies).buffer_unordered(WRITERS).try_collect::<()>().await?;
-    Ok(())
+    Ok(resource)
 }
 
 /// The most that it ever had, and what it has, in MiB.

@@ -1,8 +1,8 @@
 //! Stands in a pod for a service of a hosted control plane: an API server, say, of which only matters who answers.
 //!
 //! `hosted-service ADDRESS NAME [FOLDER]` speaks TLS with `tls.crt` and `tls.key` of the folder, and plain TCP without one. Whoever asks
-//! `GET /` is told the name and the pod, over the same connection as often as wanted; `GET /stream` is answered by a number every tenth of a second and no
-//! end, so that it shows when a connection breaks; everything else comes back as it was sent.
+//! `GET /` is told the name and the pod, over the same connection as often as wanted; `GET /stream` is answered by the same after a number, every tenth of a
+//! second (`/stream?every=500`: every 500 ms) and without an end, so that it shows when a connection breaks; everything else comes back as it was sent.
 //!
 //! One thread for each connection: a test has hundreds of them and not thousands.
 
@@ -72,8 +72,8 @@ fn converse(mut stream: impl Read + Write, answer: &str) -> io::Result<()> {
             return Err(io::ErrorKind::InvalidData.into());
         } else if !heard.ends_with(b"\r\n\r\n") {
             continue;
-        } else if heard.starts_with(b"GET /stream ") {
-            return count_for_ever(stream);
+        } else if heard.starts_with(b"GET /stream") {
+            return count_for_ever(stream, pace(&heard), answer);
         } else {
             write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len())?;
         }
@@ -82,13 +82,20 @@ fn converse(mut stream: impl Read + Write, answer: &str) -> io::Result<()> {
     }
 }
 
+/// As the request asks for.
+fn pace(request: &[u8]) -> Duration {
+    let asked = request.strip_prefix(b"GET /stream?every=").and_then(|rest| rest.split(|byte| *byte == b' ').next());
+    let asked = asked.and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
+    asked.map_or(BETWEEN_NUMBERS, Duration::from_millis)
+}
+
 /// Ends when nobody listens any more.
-fn count_for_ever(mut stream: impl Write) -> io::Result<()> {
+fn count_for_ever(mut stream: impl Write, pace: Duration, answer: &str) -> io::Result<()> {
     stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
     for number in 0_u64.. {
-        writeln!(stream, "{number}")?;
+        write!(stream, "{number} {answer}")?;
         stream.flush()?;
-        std::thread::sleep(BETWEEN_NUMBERS);
+        std::thread::sleep(pace);
     }
     Ok(())
 }
