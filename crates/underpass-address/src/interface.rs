@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::LinkAddr;
+use nix::sys::socket::{LinkAddr, SockaddrStorage};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
@@ -20,6 +20,10 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const LARGEST_ANSWER: usize = 64 * 1024;
 /// Any number: of a socket that is used once.
 const SEQUENCE: u32 = 1;
+/// Of routes that hold for one address only, in a pod that is ours; and before the rule for all others, which has 32766.
+const OWN_TABLE: u8 = 100;
+const RULE_PRIORITY: u32 = 1000;
+const LOOPBACK: &str = "lo";
 /// The kind of hardware that has addresses like ours, and ARP.
 const ETHERNET: u16 = 1;
 
@@ -37,6 +41,8 @@ pub enum InterfaceError {
     List(#[source] std::io::Error),
     #[error("there is no interface {name}; there are {others}: name another, or look at the pod's network annotation")]
     Missing { name: String, others: String },
+    #[error("no interface has the address {address}")]
+    Nowhere { address: IpAddr },
     #[error("{name} is not an Ethernet: nobody can be asked there who has an address")]
     NotEthernet { name: String },
     #[error("the kernel cannot be asked about {name}")]
@@ -55,6 +61,14 @@ pub enum InterfaceError {
     #[error("{address} cannot be taken off {name}")]
     TakeOff {
         address: IpNet,
+        name: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("what is sent from {address} cannot be led by {gateway} on {name}")]
+    Lead {
+        address: IpNet,
+        gateway: IpAddr,
         name: String,
         #[source]
         source: std::io::Error,
@@ -81,6 +95,20 @@ impl Interface {
         Err(InterfaceError::Missing { name: name.to_owned(), others: others.join(", ") })
     }
 
+    /// The name of the one that has this address. Loopback has all of its network, of which one address is listed.
+    pub fn holding(address: IpAddr) -> Result<String, InterfaceError> {
+        if address.is_loopback() {
+            return Ok(LOOPBACK.to_owned());
+        }
+        let mut all = getifaddrs().map_err(|error| InterfaceError::List(error.into()))?;
+        let has_it = |own: &SockaddrStorage| match address {
+            IpAddr::V4(address) => own.as_sockaddr_in().is_some_and(|own| own.ip() == address),
+            IpAddr::V6(address) => own.as_sockaddr_in6().is_some_and(|own| own.ip() == address),
+        };
+        let found = all.find(|interface| interface.address.as_ref().is_some_and(has_it));
+        found.map(|interface| interface.interface_name).ok_or(InterfaceError::Nowhere { address })
+    }
+
     /// From now on the address is there for so many seconds, whether it was there before or not.
     pub fn put(&self, address: IpNet, seconds: u32) -> Result<(), InterfaceError> {
         let verdict = self.ask(&netlink::put(SEQUENCE, self.index(), address, seconds));
@@ -100,6 +128,28 @@ impl Interface {
             self.take_off_one(address)?;
         }
         Ok(was_there)
+    }
+
+    /// From now on what is sent from the address leaves by this interface: to machines of its own network directly, to others by a gateway
+    /// there. Everything else goes as before. It stays when the address goes: without it, nothing is sent from there.
+    pub fn lead(&self, address: IpNet, gateway: IpAddr) -> Result<(), InterfaceError> {
+        let everywhere = match gateway {
+            IpAddr::V4(_) => IpNet::from(Ipv4Net::default()),
+            IpAddr::V6(_) => IpNet::from(Ipv6Net::default()),
+        };
+        let said = [
+            netlink::route(SEQUENCE, self.index(), address, None, OWN_TABLE),
+            netlink::route(SEQUENCE, self.index(), everywhere, Some(gateway), OWN_TABLE),
+            netlink::rule(SEQUENCE, address.addr(), OWN_TABLE, RULE_PRIORITY),
+        ];
+        for message in said {
+            self.ask(&message).map(drop).or_else(|source| match Errno::from_io_error(&source) {
+                Some(Errno::EXIST) => Ok(()),
+                Some(Errno::PERM | Errno::ACCESS) => Err(InterfaceError::NotAllowed),
+                _ => Err(InterfaceError::Lead { address, gateway, name: self.name.clone(), source }),
+            })?;
+        }
+        Ok(())
     }
 
     fn take_off_one(&self, address: IpNet) -> Result<(), InterfaceError> {

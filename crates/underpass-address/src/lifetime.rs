@@ -23,8 +23,9 @@
 //! What is left: a process that is stopped between looking at the clock and the system call that follows, microseconds later, sets a
 //! lifetime too late when it wakes up. It looks at the clock again after the call, and takes the address off at once.
 //!
-//! A shorter lifetime is not to be had from the kernel, and a longer one would make the fail-over longer: at most 0.2 seconds until
-//! the last renewal is seen, 2.5 until it is over, and a few hundredths for two requests and the announcement.
+//! A shorter lifetime is not to be had from the kernel, and a longer one would make the fail-over longer: a few hundredths of a second until
+//! the last renewal is seen (0.2 at most, when nothing tells of it), 2.5 until it is over, and a few more for two requests and the
+//! announcement.
 
 use std::time::Duration;
 

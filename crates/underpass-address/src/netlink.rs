@@ -1,6 +1,6 @@
-//! What is said to the kernel about addresses, and what it says: messages of rtnetlink, as far as an address needs them.
+//! What is said to the kernel about addresses and where they answer, and what it says: messages of rtnetlink, as far as an address needs them.
 //!
-//! Numbers are in the byte order of the machine. A crate for all of rtnetlink was rejected: these are three messages.
+//! Numbers are in the byte order of the machine. A crate for all of rtnetlink was rejected: these are five messages.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,13 @@ const DONE: u16 = 3;
 const NEW_ADDRESS: u16 = 20;
 const DELETE_ADDRESS: u16 = 21;
 const GET_ADDRESS: u16 = 22;
+const NEW_ROUTE: u16 = 24;
+const NEW_RULE: u16 = 32;
 
 const REQUEST: u16 = 0x1;
 const ACKNOWLEDGE: u16 = 0x4;
 const REPLACE: u16 = 0x100;
+const EXCLUDE: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const DUMP: u16 = 0x300;
 
@@ -25,9 +28,25 @@ const FAMILY_V6: u8 = 10;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 const CACHE_INFO: u16 = 6;
+/// Of a route.
+const DESTINATION: u16 = 1;
+const INTERFACE: u16 = 4;
+const GATEWAY: u16 = 5;
+/// Of a rule.
+const SOURCE: u16 = 2;
+const PRIORITY: u16 = 6;
 
 /// No duplicate address detection by the kernel, which would keep the address silent for a second or more: we have asked ourselves.
 const NO_DETECTION: u8 = 0x02;
+
+/// A rule that names a table; routes to a machine, of which it is known by whom they were made, and how far away it is.
+const TO_TABLE: u8 = 1;
+const UNICAST: u8 = 1;
+const BY_ADMINISTRATOR: u8 = 4;
+const ANYWHERE: u8 = 0;
+const ON_THE_LINK: u8 = 253;
+/// The gateway is on the link, whatever addresses the interface has now.
+const IS_NEAR: u32 = 4;
 
 const HEADER: usize = 16;
 /// Family, prefix length, flags, scope and index of the interface.
@@ -88,6 +107,29 @@ pub fn take_off(sequence: u32, interface: u32, address: IpNet) -> Vec<u8> {
 /// Asks for all addresses of the family of this one, on all interfaces.
 pub fn list(sequence: u32, like: IpAddr) -> Vec<u8> {
     message(GET_ADDRESS, REQUEST | DUMP, sequence, &address_header(like, 0, 0, 0))
+}
+
+/// What is sent from this address goes by a table of its own. Said twice, it is an error that it is there already.
+pub fn rule(sequence: u32, from: IpAddr, table: u8, priority: u32) -> Vec<u8> {
+    let octets = octets(from);
+    let length = u8::try_from(octets.len() * 8).expect("an address has 128 bits at most");
+    let mut body = vec![family(from), 0, length, 0, table, 0, 0, TO_TABLE, 0, 0, 0, 0];
+    body.extend(attribute(SOURCE, &octets));
+    body.extend(attribute(PRIORITY, &priority.to_ne_bytes()));
+    message(NEW_RULE, REQUEST | ACKNOWLEDGE | CREATE | EXCLUDE, sequence, &body)
+}
+
+/// In this table, a network is behind the interface: itself, or behind a gateway there.
+pub fn route(sequence: u32, interface: u32, to: IpNet, gateway: Option<IpAddr>, table: u8) -> Vec<u8> {
+    let scope = if gateway.is_some() { ANYWHERE } else { ON_THE_LINK };
+    let mut body = vec![family(to.addr()), to.prefix_len(), 0, 0, table, BY_ADMINISTRATOR, scope, UNICAST];
+    body.extend(if gateway.is_some() { IS_NEAR } else { 0 }.to_ne_bytes());
+    body.extend(attribute(DESTINATION, &octets(to.network())));
+    body.extend(attribute(INTERFACE, &interface.to_ne_bytes()));
+    if let Some(gateway) = gateway {
+        body.extend(attribute(GATEWAY, &octets(gateway)));
+    }
+    message(NEW_ROUTE, REQUEST | ACKNOWLEDGE | CREATE | REPLACE, sequence, &body)
 }
 
 /// All messages in what the kernel has sent at once.
@@ -152,10 +194,13 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
 }
 
 fn address_header(of: IpAddr, prefix: u8, flags: u8, interface: u32) -> Vec<u8> {
-    let family = if of.is_ipv4() { FAMILY_V4 } else { FAMILY_V6 };
-    let mut header = vec![family, prefix, flags, 0];
+    let mut header = vec![family(of), prefix, flags, 0];
     header.extend(interface.to_ne_bytes());
     header
+}
+
+fn family(of: IpAddr) -> u8 {
+    if of.is_ipv4() { FAMILY_V4 } else { FAMILY_V6 }
 }
 
 /// Values here are whole words, so that nothing has to be padded.
@@ -220,6 +265,33 @@ mod tests {
             "without the kernel's own detection"
         );
         assert_eq!(take_off(7, 3, net("192.168.100.4/24"))[..8], [40, 0, 0, 0, 21, 0, 5, 0]);
+    }
+
+    /// The same from linux/fib_rules.h and linux/rtnetlink.h.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn rules_and_routes_are_byte_for_byte_what_the_kernel_reads() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        #[rustfmt::skip]
+        let wanted = [
+            44, 0, 0, 0, 32, 0, 5, 6, 7, 0, 0, 0, 0, 0, 0, 0,
+            2, 0, 32, 0, 100, 0, 0, 1, 0, 0, 0, 0,
+            8, 0, 2, 0, 192, 168, 100, 4,
+            8, 0, 6, 0, 99, 0, 0, 0,
+        ];
+        assert_eq!(rule(7, address("192.168.100.4"), 100, 99), wanted);
+        #[rustfmt::skip]
+        let wanted = [
+            52, 0, 0, 0, 24, 0, 5, 5, 7, 0, 0, 0, 0, 0, 0, 0,
+            2, 0, 0, 0, 100, 4, 0, 1, 4, 0, 0, 0,
+            8, 0, 1, 0, 0, 0, 0, 0,
+            8, 0, 4, 0, 3, 0, 0, 0,
+            8, 0, 5, 0, 192, 168, 100, 1,
+        ];
+        assert_eq!(route(7, 3, net("0.0.0.0/0"), Some(address("192.168.100.1")), 100), wanted);
+        let near = route(7, 3, net("fd00::4/64"), None, 100);
+        assert_eq!((near.len(), &near[16..28]), (56, &[10, 64, 0, 0, 100, 4, 253, 1, 0, 0, 0, 0][..]));
+        assert_eq!(near[32..48], net("fd00::/64").addr().to_string().parse::<std::net::Ipv6Addr>().unwrap().octets());
     }
 
     /// What we write for an address is what the kernel tells of one.
