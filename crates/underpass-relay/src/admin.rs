@@ -67,6 +67,11 @@ impl Admin {
         Port::bind(address).await.map(Self)
     }
 
+    /// Only for those who come by this device.
+    pub fn bind_on_device(address: SocketAddr, device: &str) -> Result<Self, PortError> {
+        Port::bind_on_device(address, device).map(Self)
+    }
+
     /// Goes on where a predecessor stood.
     pub fn adopt(socket: &Socket) -> Result<Self, PortError> {
         Port::adopt(socket).map(Self)

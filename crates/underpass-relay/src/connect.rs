@@ -222,7 +222,7 @@ impl Connecting {
 
     /// When the only attempt gets company; None when it has some, or nobody is left.
     fn rival_due_ms(&self) -> Option<u64> {
-        let more = !self.tried.used_up(&self.route) && self.tried.count < self.route.endpoints.len();
+        let more = !self.tried.used_up(&self.route) && self.tried.count < self.route.open.len();
         match &self.attempts {
             [Some(only), None] | [None, Some(only)] if more => Some(only.begun_ms + RIVAL_AFTER_MS),
             _ => None,

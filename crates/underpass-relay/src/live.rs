@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use rustix::io::Errno;
-use underpass_tables::{Balance, Listener, RelayTable, Route, Transport};
+use underpass_tables::{Balance, Endpoint as Wanted, Listener, RelayTable, Route, Transport};
 
 use crate::stats::{ListenerStats, RouteStats};
 
@@ -48,7 +48,10 @@ pub struct LiveListener {
 pub struct LiveRoute {
     pub route: Arc<Route>,
     pub stats: Arc<RouteStats>,
+    /// As in the route.
     pub endpoints: Vec<Arc<Endpoint>>,
+    /// Which of them get new connections.
+    pub(crate) open: Vec<u16>,
     turn: AtomicU32,
     /// A newer table does not have it, or means another target by it: its connections end after the drain time. Shared by all
     /// generations that go on as each other, so that connections of the oldest hear of it too.
@@ -165,11 +168,13 @@ impl LiveRoute {
         }
         let old: HashMap<SocketAddr, &Arc<Endpoint>> =
             before.iter().flat_map(|before| &before.endpoints).map(|endpoint| (endpoint.address, endpoint)).collect();
-        let endpoint = |address: &SocketAddr| {
-            old.get(address).map_or_else(|| Arc::new(Endpoint::new(*address)), |endpoint| (*endpoint).clone())
+        let endpoint = |wanted: &Wanted| {
+            let new = || Arc::new(Endpoint::new(wanted.address));
+            old.get(&wanted.address).map_or_else(new, |endpoint| (*endpoint).clone())
         };
         Arc::new(Self {
             endpoints: route.endpoints.iter().map(endpoint).collect(),
+            open: (0..u16::MAX).zip(&route.endpoints).filter(|(_, it)| !it.draining).map(|(index, _)| index).collect(),
             stats: before.map_or_else(Arc::default, |before| before.stats.clone()),
             route: route.clone(),
             turn: AtomicU32::new(0),
@@ -183,13 +188,11 @@ impl LiveRoute {
     /// The endpoint to try next among those that `tried` does not have: usable ones first, in turn or by load. When none is usable, all
     /// are tried: a wrong verdict must not make an outage of its own.
     pub fn pick(&self, now_ms: u64, tried: &[u16]) -> Option<u16> {
-        let count = u16::try_from(self.endpoints.len()).unwrap_or(u16::MAX);
-        if count == 1 {
-            return if tried.is_empty() { Some(0) } else { None };
+        if let [only] = self.open[..] {
+            return if tried.is_empty() { Some(only) } else { None };
         }
-        let start = self.turn.fetch_add(1, Relaxed);
-        let in_turn =
-            (0..count).map(|step| u16::try_from((start.wrapping_add(u32::from(step))) % u32::from(count)).unwrap_or(0));
+        let (before, from) = self.open.split_at(self.turn.fetch_add(1, Relaxed) as usize % self.open.len().max(1));
+        let in_turn = from.iter().chain(before).copied();
         let untried = in_turn.filter(|index| !tried.contains(index));
         let usable = untried.clone().filter(|index| self.endpoints[usize::from(*index)].usable(now_ms));
         self.by_balance(usable).or_else(|| self.by_balance(untried))
@@ -358,6 +361,20 @@ mod tests {
         assert_eq!(route.pick(1001, &[1]), Some(0));
         assert!(route.endpoints[0].connected(), "it is back");
         assert!(!route.endpoints[0].connected());
+    }
+
+    #[test]
+    fn a_draining_endpoint_keeps_what_it_has_and_is_not_picked() {
+        let first = live(&[1, 2, 3], Balance::RoundRobin, None);
+        first.routes[0].endpoints[1].connected();
+        let mut route = (*first.routes[0].route).clone();
+        route.endpoints[1].draining = true;
+        let second = Live::new(RelayTable { routes: vec![Arc::new(route)], ..RelayTable::default() }, Some(&first));
+        let route = &second.routes[0];
+        assert_eq!((0..4).map(|_| route.pick(0, &[]).unwrap()).collect::<Vec<_>>(), [0, 2, 0, 2]);
+        assert_eq!(route.pick(0, &[0, 2]), None);
+        assert_eq!(route.endpoints[1].active.load(Relaxed), 1);
+        assert!(!first.routes[0].removed.load(Relaxed), "its connections are not ended");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::AbortHandle;
 use underpass_tables::Transport;
 
@@ -31,6 +31,11 @@ const HEADER_TIME: Duration = Duration::from_secs(5);
 /// For one connection in all: a reader that stops reading does not stay for ever.
 const CONNECTION_TIME: Duration = Duration::from_secs(300);
 
+/// Who may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// The device of every loopback address.
+pub const LOOPBACK: &str = "lo";
 /// The type of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -51,11 +56,20 @@ pub struct Page {
 
 /// Why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("the port {address} cannot be opened")]
-pub struct PortError {
-    address: SocketAddr,
-    #[source]
-    source: std::io::Error,
+pub enum PortError {
+    #[error("the port {address} cannot be opened")]
+    Open {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the port {address} cannot be kept to those who come by {device}, which takes Linux 5.7 or newer")]
+    Device {
+        address: SocketAddr,
+        device: String,
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 impl Page {
@@ -70,15 +84,24 @@ impl Page {
 
 impl Port {
     pub async fn bind(address: SocketAddr) -> Result<Self, PortError> {
-        let explained = |source| PortError { address, source };
-        let listener = TcpListener::bind(address).await.map_err(explained)?;
+        Self::of(TcpListener::bind(address).await, address)
+    }
+
+    /// Only for those who come by this device, see [`listen_on_device`].
+    pub fn bind_on_device(address: SocketAddr, device: &str) -> Result<Self, PortError> {
+        Self::of(Ok(listen_on_device(address, device)?), address)
+    }
+
+    fn of(listener: std::io::Result<TcpListener>, address: SocketAddr) -> Result<Self, PortError> {
+        let explained = |source| PortError::Open { address, source };
+        let listener = listener.map_err(explained)?;
         let address = listener.local_addr().map_err(explained)?;
         Ok(Self { listener, address })
     }
 
     /// Goes on where a predecessor stood.
     pub(crate) fn adopt(socket: &Socket) -> Result<Self, PortError> {
-        let explained = |source| PortError { address: socket.address, source };
+        let explained = |source| PortError::Open { address: socket.address, source };
         let own = socket.fd.try_clone().map_err(explained)?;
         let listener = TcpListener::from_std(own.into()).map_err(explained)?;
         Ok(Self { listener, address: socket.address })
@@ -91,7 +114,7 @@ impl Port {
     /// The socket itself, for a successor.
     pub(crate) fn socket(&self) -> Result<Socket, PortError> {
         let fd = self.listener.as_fd().try_clone_to_owned();
-        let fd = Arc::new(fd.map_err(|source| PortError { address: self.address, source })?);
+        let fd = Arc::new(fd.map_err(|source| PortError::Open { address: self.address, source })?);
         Ok(Socket { transport: Transport::Stream, address: self.address, fd })
     }
 
@@ -112,6 +135,17 @@ impl Port {
             }
         }
     }
+}
+
+/// An address does not say by which network one comes: a machine takes packets for all of its addresses on all of its devices, and where
+/// loopback is routed (as kube-proxy has it on nodes, and pods inherit it) even those for 127.0.0.1.
+pub fn listen_on_device(address: SocketAddr, device: &str) -> Result<TcpListener, PortError> {
+    let explained = |source| PortError::Open { address, source };
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(explained)?;
+    let kept = socket.bind_device(Some(device.as_bytes()));
+    kept.map_err(|source| PortError::Device { address, device: device.to_owned(), source })?;
+    socket.set_reuseaddr(true).and_then(|()| socket.bind(address)).map_err(explained)?;
+    socket.listen(BACKLOG).map_err(explained)
 }
 
 /// Somebody who is connected.

@@ -9,4 +9,4 @@ mod route;
 
 pub use listener::{Decision, Expects, Facts, Listener, Opening, Refusal, Rule, Rules, Transport, Unnamed};
 pub use relay::{LogLevel, Reject, RelayTable, RouteId};
-pub use route::{Balance, CheckKind, HealthCheck, Limits, ProxyHeader, Route};
+pub use route::{Balance, CheckKind, Endpoint, HealthCheck, Limits, ProxyHeader, Route};

@@ -18,8 +18,8 @@ pub struct Route {
     /// What it leads to, in words that change when another place is meant: `clusters-a/kube-apiserver:6443`. Connections go on
     /// over a new table as long as their route and its target stay.
     pub target: String,
-    /// Where to dial. Empty: connections are refused until there are some.
-    pub endpoints: Vec<SocketAddr>,
+    /// Where to dial, sorted by address. Empty: connections are refused until there are some.
+    pub endpoints: Vec<Endpoint>,
     pub balance: Balance,
     /// Not dialled: a connection is taken from the relay's stock and told that it belongs to this tunnel. The one endpoint is what it is
     /// called in logs.
@@ -38,6 +38,16 @@ pub struct Route {
     pub health_check: Option<HealthCheck>,
     /// Why there are no endpoints, where that is known.
     pub trouble: Option<String>,
+}
+
+/// One place to dial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Endpoint {
+    pub address: SocketAddr,
+    /// Where it runs, if that is known.
+    pub zone: Option<String>,
+    /// It is about to end and others are there: it keeps its connections and gets no new ones.
+    pub draining: bool,
 }
 
 /// How the endpoint of a connection is chosen.
@@ -90,7 +100,7 @@ impl Route {
         Self {
             name: name.into(),
             target: target.into(),
-            endpoints,
+            endpoints: endpoints.into_iter().map(Endpoint::from).collect(),
             balance: Balance::default(),
             stock: None,
             connect_timeout: CONNECT_TIMEOUT,
@@ -109,6 +119,11 @@ impl Route {
         self.name == newer.name && self.target == newer.target && self.proxy_header == newer.proxy_header
     }
 
+    /// Where new connections go.
+    pub fn open(&self) -> impl Iterator<Item = SocketAddr> {
+        self.endpoints.iter().filter(|endpoint| !endpoint.draining).map(|endpoint| endpoint.address)
+    }
+
     /// What a connection was made for.
     pub fn identity(&self) -> (&str, &str) {
         (&self.name, &self.target)
@@ -116,5 +131,12 @@ impl Route {
 
     pub fn admits(&self, source: std::net::IpAddr) -> bool {
         self.sources.is_empty() || self.sources.iter().any(|network| network.contains(&source))
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    /// Of which nothing else is known.
+    fn from(address: SocketAddr) -> Self {
+        Self { address, zone: None, draining: false }
     }
 }

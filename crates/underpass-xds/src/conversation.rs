@@ -143,8 +143,13 @@ impl<'a, D: Dialect> Talk<'a, D> {
         let Some(kind) = self.kind(&request)? else { return Ok(()) };
         let nonce = D::nonce(&request);
         if !nonce.is_empty() {
-            match self.stream.answered(kind, nonce) {
-                Some(version) => self.note(kind, version, D::refusal(&request)),
+            let refusal = D::refusal(&request);
+            let answered = match refusal {
+                None => self.stream.answered(kind, nonce),
+                Some(_) => self.stream.refused(kind, nonce, Instant::now()),
+            };
+            match answered {
+                Some(version) => self.note(kind, version, refusal),
                 None if D::OLD_REQUESTS_COUNT || self.stream.is_newest(kind, nonce) => {}
                 None => return Ok(()),
             }

@@ -112,19 +112,40 @@ impl Reports {
         });
     }
 
-    /// There is nothing more to tell it of this version. What it refused it still refuses.
+    /// It has everything of this version. What it refused before is no more, or it would not have everything.
     pub(crate) fn settled(&self, node: &str, kind: Kind, version: &Arc<str>) {
-        let known = self.of(node).is_some_and(|report| {
-            let outcome = report.of(kind);
-            outcome.rejected.is_some() || outcome.accepted.as_ref() == Some(version)
-        });
-        if !known {
-            self.note(node, |report| report.of_mut(kind).accepted = Some(version.clone()));
+        let outcome = Outcome { accepted: Some(version.clone()), rejected: None };
+        if self.of(node).is_none_or(|report| *report.of(kind) != outcome) {
+            self.note(node, |report| *report.of_mut(kind) = outcome);
         }
     }
 
     fn note(&self, node: &str, change: impl FnOnce(&mut Report)) {
         change(self.nodes.lock().entry(node.to_owned()).or_default());
         self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use std::sync::Arc;
+
+    use super::{Outcome, Reports};
+    use crate::snapshot::Kind;
+
+    #[test]
+    fn a_refusal_is_over_when_there_is_nothing_that_the_client_does_not_have() {
+        let (reports, version) = (Reports::default(), |text: &str| Arc::<str>::from(text));
+        reports.answered("node", Kind::Listener, version("1"), None);
+        reports.answered("node", Kind::Listener, version("2"), Some("no".into()));
+        assert_eq!(reports.of("node").unwrap().refusal(), Some("no"));
+        reports.settled("node", Kind::Listener, &version("1"));
+        let expected = Outcome { accepted: Some(version("1")), rejected: None };
+        assert_eq!(reports.of("node").unwrap().listeners, expected);
+        let count = *reports.changes().borrow();
+        reports.settled("node", Kind::Listener, &version("1"));
+        assert_eq!(*reports.changes().borrow(), count, "nothing new is no change");
     }
 }

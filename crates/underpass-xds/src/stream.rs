@@ -17,6 +17,9 @@ use crate::snapshot::{Kind, Snapshot};
 
 /// How long listeners wait for clusters and endpoints that a client does not take, or does not ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How long after a refusal the same is told once more, and then twice as long each time: a port that somebody else had may be free by then.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+const LAST_RETRY: Duration = Duration::from_secs(60);
 
 /// All kinds on one stream.
 #[derive(Default)]
@@ -24,9 +27,10 @@ pub(crate) struct Stream {
     channels: [Channel; 3],
     /// Since when listeners have been ready to go, but for what they need.
     waiting_since: Option<Instant>,
-    /// Clusters whose endpoints the client has asked for, every one of them, but for those that it has asked for no more since.
+    /// Clusters whose endpoints the client has asked for, every one of them, but for those that it has asked for no more since, or did not
+    /// ask for because it refused the cluster.
     asked_for: Resources,
-    asked_no_more: BTreeSet<Arc<str>>,
+    unasked: BTreeSet<Arc<str>>,
     last_nonce: u64,
 }
 
@@ -34,12 +38,16 @@ pub(crate) struct Stream {
 #[derive(Default)]
 struct Channel {
     asked: Option<Asked>,
-    /// What the client was told last, whether it liked it or not: what it refused is not repeated. It has of these what it asks for, but
-    /// for what is `apart`.
+    /// What the client was told last, whether it liked it or not. It has of these what it asks for, but for what is `apart`.
     told: Resources,
     /// What it has in another version, or (None) does not have and may wait to hear of.
     apart: BTreeMap<Arc<str>, Option<Arc<Resource>>>,
     under_way: Option<UnderWay>,
+    /// What it refused, or at least what was told beside that: it does not say which. It is told with whatever comes next, since what is said
+    /// to that would else say nothing of these; or by itself, when nothing else comes.
+    refused: BTreeSet<Arc<str>>,
+    /// When, and how long that is after the refusal. Kept until something is accepted.
+    retry: Option<(Instant, Duration)>,
     /// Of the newest answer, whether it was acknowledged or not.
     newest_nonce: String,
     /// Whether there must be an answer even when there is nothing to tell.
@@ -57,6 +65,7 @@ pub(crate) struct Asked {
 struct UnderWay {
     nonce: String,
     version: Arc<str>,
+    names: Vec<Arc<str>>,
 }
 
 /// What is to be sent now.
@@ -131,11 +140,16 @@ impl Stream {
         }
     }
 
+    /// Whoever asks for everything besides cannot know whether it still gets these, and is told.
     pub(crate) fn ask_no_more(&mut self, kind: Kind, names: impl IntoIterator<Item = Arc<str>>) {
         for name in names {
-            self.channels[kind as usize].begin().names.remove(&name);
+            let channel = &mut self.channels[kind as usize];
+            let asked = channel.begin();
+            if asked.names.remove(&name) && asked.everything {
+                channel.apart.insert(name.clone(), Some(Resource::of_version("".into())));
+            }
             if kind == Kind::Endpoints {
-                self.asked_no_more.insert(name);
+                self.unasked.insert(name);
             }
         }
     }
@@ -157,8 +171,19 @@ impl Stream {
 
     /// Whether this answers what is under way, and which version that was. Older answers do not matter any more.
     pub(crate) fn answered(&mut self, kind: Kind, nonce: &str) -> Option<Arc<str>> {
-        let under_way = &mut self.channels[kind as usize].under_way;
-        let answered = under_way.take_if(|sent| sent.nonce == nonce)?;
+        let channel = &mut self.channels[kind as usize];
+        let answered = channel.answered(nonce)?;
+        channel.retry = None;
+        Some(answered.version)
+    }
+
+    /// The same for an answer that says no.
+    pub(crate) fn refused(&mut self, kind: Kind, nonce: &str, now: Instant) -> Option<Arc<str>> {
+        let channel = &mut self.channels[kind as usize];
+        let answered = channel.answered(nonce)?;
+        channel.refused.extend(answered.names);
+        let wait = channel.retry.map_or(FIRST_RETRY, |(_, wait)| (wait * 2).min(LAST_RETRY));
+        channel.retry = Some((now + wait, wait));
         Some(answered.version)
     }
 
@@ -170,19 +195,24 @@ impl Stream {
 
     /// What can be sent now, one kind at a time; None: nothing before the client says something, the snapshot changes or `wait_until` passes.
     pub(crate) fn next(&mut self, snapshot: &Snapshot, now: Instant) -> Option<Update> {
+        for kind in Kind::ALL {
+            self.channels[kind as usize].forget_refused(snapshot.of(kind));
+        }
         Kind::ALL.into_iter().find_map(|kind| self.next_of(kind, snapshot, now))
     }
 
-    /// Whether the client has everything of this kind that it asked for, whether it was sent here or on a stream before this one.
+    /// Whether the client has everything of this kind that it asked for, whether it was sent here or on a stream before this one. What it
+    /// refused it does not have.
     pub(crate) fn settled(&self, kind: Kind, snapshot: &Snapshot) -> bool {
         let channel = &self.channels[kind as usize];
         let is_quiet = channel.asked.is_some() && channel.under_way.is_none() && !channel.owes_answer;
-        is_quiet && channel.untold(kind, snapshot).is_empty()
+        is_quiet && !channel.is_refusing() && channel.untold(kind, snapshot).is_empty()
     }
 
     /// When there may be more to send although nothing happened.
     pub(crate) fn wait_until(&self) -> Option<Instant> {
-        self.waiting_since.map(|since| since + LONGEST_WAIT)
+        let retries = self.channels.iter().filter_map(Channel::retries_at);
+        retries.chain(self.waiting_since.map(|since| since + LONGEST_WAIT)).min()
     }
 
     fn next_of(&mut self, kind: Kind, snapshot: &Snapshot, now: Instant) -> Option<Update> {
@@ -191,9 +221,10 @@ impl Stream {
             return None;
         }
         let mut untold = channel.untold(kind, snapshot);
+        let retries = channel.retries_at().is_some_and(|at| now >= at);
         let mut is_all = true;
         if kind == Kind::Listener {
-            let has_something = channel.owes_answer || !untold.is_empty();
+            let has_something = channel.owes_answer || retries || !untold.is_empty();
             if has_something && !self.is_prepared(snapshot) && !self.has_waited(now) {
                 return None;
             }
@@ -202,7 +233,11 @@ impl Stream {
             untold.removed.clear();
             is_all = false;
         }
-        self.channels[kind as usize].tell(&untold, is_all, snapshot.of(kind))?;
+        let channel = &mut self.channels[kind as usize];
+        if retries || channel.owes_answer || !untold.is_empty() {
+            channel.add_refused(&mut untold, snapshot.of(kind));
+        }
+        channel.tell(&untold, is_all, snapshot.of(kind))?;
         if kind == Kind::Cluster {
             // A cluster that changes begins anew, and waits for its endpoints.
             let endpoints = &mut self.channels[Kind::Endpoints as usize];
@@ -216,7 +251,8 @@ impl Stream {
         let (nonce, version) = (self.last_nonce.to_string(), snapshot.of(kind).version.clone());
         let channel = &mut self.channels[kind as usize];
         channel.newest_nonce.clone_from(&nonce);
-        channel.under_way = Some(UnderWay { nonce: nonce.clone(), version: version.clone() });
+        let names = untold.changed.iter().map(|(name, _)| name.clone()).collect();
+        channel.under_way = Some(UnderWay { nonce: nonce.clone(), version: version.clone(), names });
         Some(Update { kind, nonce, version, changed: untold.changed, removed: untold.removed })
     }
 
@@ -231,14 +267,18 @@ impl Stream {
                 && self.asks_for_the_endpoints_of(&snapshot.clusters)
     }
 
-    /// Whether endpoints are asked for of every cluster. Only those are looked at about which that was not known before.
+    /// Whether endpoints are asked for of every cluster that the client may have. Only those are looked at about which that was not known
+    /// before. A refusal does not say what of it the client took after all: before it has asked for any endpoints, it may be about to.
     fn asks_for_the_endpoints_of(&mut self, clusters: &Resources) -> bool {
-        let asked = self.channels[Kind::Endpoints as usize].asked.as_ref();
-        let is_asked = |name: &Arc<str>| asked.is_some_and(|asked| asked.covers(name)) || clusters.get(name).is_none();
-        let all = self.asked_for.differences(clusters).into_iter().chain(&self.asked_no_more).all(is_asked);
+        let [Channel { refused, .. }, Channel { asked, .. }, _] = &self.channels;
+        let is_asked = |name: &Arc<str>| asked.as_ref().is_some_and(|asked| asked.covers(name));
+        let is_done = |name: &Arc<str>| {
+            is_asked(name) || clusters.get(name).is_none() || asked.is_some() && refused.contains(name)
+        };
+        let all = self.asked_for.differences(clusters).into_iter().chain(&self.unasked).all(is_done);
         if all {
+            self.unasked = refused.iter().filter(|name| !is_asked(name)).cloned().collect();
             self.asked_for = clusters.clone();
-            self.asked_no_more.clear();
         }
         all
     }
@@ -248,11 +288,13 @@ impl Stream {
         now.duration_since(since) >= LONGEST_WAIT
     }
 
-    /// Whether the client's listeners lead to nothing but what is in this snapshot.
+    /// Whether the client's listeners lead to nothing but what is in this snapshot. One that it refused may run on as it was before.
     fn listeners_are_settled(&self, snapshot: &Snapshot) -> bool {
         let listeners = &self.channels[Kind::Listener as usize];
         listeners.asked.is_none()
-            || listeners.under_way.is_none() && listeners.untold(Kind::Listener, snapshot).is_empty()
+            || listeners.under_way.is_none()
+                && listeners.refused.is_empty()
+                && listeners.untold(Kind::Listener, snapshot).is_empty()
     }
 
     /// Everything of a kind that the client has, with what was just sent; sorted by name.
@@ -348,6 +390,50 @@ impl Channel {
         }
         let has_something = std::mem::take(&mut self.owes_answer) || !untold.is_empty();
         has_something.then_some(())
+    }
+
+    /// When what was refused is told once more, if nothing else is to be told earlier.
+    fn retries_at(&self) -> Option<Instant> {
+        self.retry.filter(|_| !self.refused.is_empty() && self.under_way.is_none()).map(|(at, _)| at)
+    }
+
+    /// Whether the last that it said of this kind was no, and what it said that to is not forgotten.
+    fn is_refusing(&self) -> bool {
+        self.retry.is_some() || !self.refused.is_empty()
+    }
+
+    /// What is asked for no more does not count any more; nor does what is gone, once the client was told so. Before that, should it come
+    /// back as it was, the client would have to be told of it again.
+    fn forget_refused(&mut self, wanted: &Resources) {
+        if self.refused.is_empty() {
+            return;
+        }
+        let mut refused = std::mem::take(&mut self.refused);
+        let covers = |name: &str| self.asked.as_ref().is_some_and(|asked| asked.covers(name));
+        refused.retain(|name| covers(name) && (wanted.get(name).is_some() || self.held(name).is_some()));
+        self.refused = refused;
+        if self.refused.is_empty() && self.under_way.is_none() {
+            self.retry = None;
+        }
+    }
+
+    fn add_refused(&mut self, untold: &mut Untold, wanted: &Resources) {
+        if self.refused.is_empty() {
+            return;
+        }
+        let mut changed: BTreeMap<Arc<str>, Arc<Resource>> = untold.changed.drain(..).collect();
+        self.refused.retain(|name| match wanted.get(name) {
+            Some(resource) => {
+                changed.insert(name.clone(), resource.clone());
+                false
+            }
+            None => true,
+        });
+        untold.changed = changed.into_iter().collect();
+    }
+
+    fn answered(&mut self, nonce: &str) -> Option<UnderWay> {
+        self.under_way.take_if(|sent| sent.nonce == nonce)
     }
 }
 

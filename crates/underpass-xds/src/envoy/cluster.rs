@@ -35,6 +35,9 @@ const SET_ASIDE_AT_MOST: Duration = Duration::from_secs(300);
 pub(super) const KEEPALIVE_AFTER: u32 = 60;
 pub(super) const KEEPALIVE_EVERY: u32 = 15;
 pub(super) const KEEPALIVE_PROBES: u32 = 4;
+/// Of a check. An Envoy that starts lets nobody in before every endpoint was checked once, so that one which does not answer keeps the
+/// clients of all others waiting for as long.
+const LONGEST_CHECK: Duration = Duration::from_secs(10);
 /// The label by which a check finds its own way of connecting.
 const CHECK: &str = "check";
 
@@ -67,10 +70,12 @@ pub(super) fn cluster(route: &Route) -> Cluster {
         ..Cluster::default()
     };
     if let Some(check) = &route.health_check {
+        // One that has left its Service is not kept for as long as it passes.
+        cluster.ignore_health_on_host_removal = true;
         cluster.transport_socket_matches = vec![way_of_checking(&check.kind)];
         cluster.health_checks = vec![HealthCheck {
             interval: Some(span(check.interval)),
-            timeout: Some(span(check.timeout)),
+            timeout: Some(span(check.timeout.min(LONGEST_CHECK))),
             unhealthy_threshold: Some(number(check.unhealthy_after)),
             healthy_threshold: Some(number(check.healthy_after)),
             health_checker: Some(HealthChecker::TcpHealthCheck(TcpHealthCheck::default())),

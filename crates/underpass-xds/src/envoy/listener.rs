@@ -12,15 +12,21 @@ use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::P
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::udp_proxy_config::RouteSpecifier;
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{Route as UdpRoute, UdpProxyConfig};
-use envoy_types::pb::xds::core::v3::TypedExtensionConfig as MatcherAction;
+use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::SourceIpInput;
+use envoy_types::pb::envoy::extensions::matching::input_matchers::ip::v3::Ip;
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig as MatcherPart;
 use envoy_types::pb::xds::r#type::matcher::v3::Matcher;
-use envoy_types::pb::xds::r#type::matcher::v3::matcher::OnMatch;
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::predicate::{
+    MatchType, SinglePredicate, single_predicate,
+};
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::{FieldMatcher, Predicate};
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::on_match;
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::{MatcherList, MatcherType, OnMatch};
 use prost::{Message, Name};
 use underpass_tables::{Listener as Wanted, Route, Transport};
 
 use super::cluster::{KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_PROBES};
-use super::{filter_chain, number, socket_address, span, typed};
+use super::{cidr, filter_chain, number, socket_address, span, typed};
 use crate::resources::Resource;
 use crate::snapshot::Kind;
 
@@ -32,7 +38,7 @@ const DATAGRAM_IDLE: Duration = Duration::from_secs(60);
 const BACKLOG: u32 = 4096;
 
 // Linux' numbers.
-const SOL_SOCKET: i64 = 1;
+pub(super) const SOL_SOCKET: i64 = 1;
 const SO_KEEPALIVE: i64 = 9;
 const IPPROTO_TCP: i64 = 6;
 const TCP_KEEPIDLE: i64 = 4;
@@ -116,8 +122,9 @@ fn stream(listener: Listener, wanted: &Wanted, routes: &[Arc<Route>]) -> Listene
     Listener {
         listener_filters: filters,
         listener_filters_timeout: Some(span(HELLO_TIME)),
-        // Who has said nothing then has a chain where bytes of any kind have one, and else none.
-        continue_on_listener_filters_timeout: true,
+        // Who has said nothing then has a chain where bytes of any kind have one, and else none; but where a header is due nobody is let in
+        // without one.
+        continue_on_listener_filters_timeout: !wanted.proxy_header,
         filter_chains: filter_chain::chains(wanted, routes),
         access_log: vec![filter_chain::access_log()],
         tcp_backlog_size: Some(number(BACKLOG)),
@@ -147,16 +154,10 @@ fn keepalive() -> Vec<SocketOption> {
 
 fn datagram(listener: Listener, wanted: &Wanted, routes: &[Arc<Route>]) -> Listener {
     let Some(route) = wanted.rules.plain.map(|route| &routes[route.0]) else { return listener };
-    let to =
-        MatcherAction { name: "route".into(), typed_config: Some(typed(UdpRoute { cluster: route.name.clone() })) };
-    let everything = Matcher {
-        on_no_match: Some(Box::new(OnMatch { on_match: Some(on_match::OnMatch::Action(to)), ..OnMatch::default() })),
-        ..Matcher::default()
-    };
     let proxy = UdpProxyConfig {
         stat_prefix: route.name.clone(),
         idle_timeout: Some(span(route.idle_timeout.unwrap_or(DATAGRAM_IDLE))),
-        route_specifier: Some(RouteSpecifier::Matcher(everything)),
+        route_specifier: Some(RouteSpecifier::Matcher(admitted(route))),
         ..UdpProxyConfig::default()
     };
     Listener {
@@ -164,6 +165,34 @@ fn datagram(listener: Listener, wanted: &Wanted, routes: &[Arc<Route>]) -> Liste
         listener_filters: vec![filter("envoy.filters.udp_listener.udp_proxy", proxy)],
         ..listener
     }
+}
+
+/// Leads to the route whoever may use it; datagrams that it leads nowhere are dropped.
+fn admitted(route: &Route) -> Matcher {
+    let to = on_match::OnMatch::Action(part("route", UdpRoute { cluster: route.name.clone() }));
+    let to = OnMatch { on_match: Some(to), ..OnMatch::default() };
+    if route.sources.is_empty() {
+        return Matcher { on_no_match: Some(Box::new(to)), ..Matcher::default() };
+    }
+    let predicate = Predicate { match_type: Some(MatchType::SinglePredicate(comes_from_its_sources(route))) };
+    let matchers = vec![FieldMatcher { predicate: Some(predicate), on_match: Some(to) }];
+    Matcher { matcher_type: Some(MatcherType::MatcherList(MatcherList { matchers })), ..Matcher::default() }
+}
+
+fn comes_from_its_sources(route: &Route) -> SinglePredicate {
+    let networks = Ip {
+        cidr_ranges: route.sources.iter().map(cidr).collect(),
+        // Of sources that are no addresses, which datagrams do not have; but it must be said.
+        stat_prefix: route.name.clone(),
+    };
+    SinglePredicate {
+        input: Some(part("envoy.matching.inputs.source_ip", SourceIpInput {})),
+        matcher: Some(single_predicate::Matcher::CustomMatch(part("envoy.matching.matchers.ip", networks))),
+    }
+}
+
+fn part<M: Message + Name>(name: &str, config: M) -> MatcherPart {
+    MatcherPart { name: name.into(), typed_config: Some(typed(config)) }
 }
 
 fn filter<M: Message + Name>(name: &str, config: M) -> ListenerFilter {

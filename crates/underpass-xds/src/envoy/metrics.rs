@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::core::v3::HttpProtocolOptions;
+use envoy_types::pb::envoy::config::core::v3::socket_option::{SocketState, Value};
+use envoy_types::pb::envoy::config::core::v3::{HttpProtocolOptions, SocketOption};
 use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use envoy_types::pb::envoy::config::route::v3::route::Action;
@@ -18,15 +19,18 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 };
 use underpass_tables::Transport;
 
+use super::listener::SOL_SOCKET;
 use super::{socket_address, span, typed};
 
+/// Linux' number.
+const SO_BINDTODEVICE: i64 = 25;
 const NAME: &str = "metrics";
 const PAGES: [&str; 2] = ["/stats/prometheus", "/ready"];
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 const HEADER_TIME: Duration = Duration::from_secs(10);
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-pub(super) fn listener(address: SocketAddr, admin_cluster: &str) -> Listener {
+pub(super) fn listener(address: SocketAddr, device: &str, admin_cluster: &str) -> Listener {
     let manager = HttpConnectionManager {
         stat_prefix: NAME.into(),
         request_timeout: Some(span(REQUEST_TIME)),
@@ -54,7 +58,20 @@ pub(super) fn listener(address: SocketAddr, admin_cluster: &str) -> Listener {
         // When it is full, somebody wants to know.
         ignore_global_conn_limit: true,
         filter_chains: vec![FilterChain { filters: vec![filter], ..FilterChain::default() }],
+        socket_options: vec![only_by(device)],
         ..Listener::default()
+    }
+}
+
+/// Who is on another network of the machine can name the address too.
+fn only_by(device: &str) -> SocketOption {
+    SocketOption {
+        description: "only by this device".into(),
+        level: SOL_SOCKET,
+        name: SO_BINDTODEVICE,
+        state: SocketState::StatePrebind.into(),
+        value: Some(Value::BufValue(device.into())),
+        ..SocketOption::default()
     }
 }
 

@@ -47,9 +47,10 @@ struct KnownRoute {
 }
 
 impl Translator {
-    /// Has every Envoy show its metrics, and whether it is ready, at this address: by a cluster of its own that leads to its admin port.
-    pub fn with_metrics(address: SocketAddr, admin_cluster: &str) -> Self {
-        let listener = metrics::listener(address, admin_cluster);
+    /// Has every Envoy show its metrics, and whether it is ready, at this address and only to those who come by this device: by a cluster of
+    /// its own that leads to its admin port.
+    pub fn with_metrics(address: SocketAddr, device: &str, admin_cluster: &str) -> Self {
+        let listener = metrics::listener(address, device, admin_cluster);
         let beside = (Arc::from(listener.name.as_str()), Arc::new(Resource::new(Kind::Listener, &listener)));
         Self { beside: Some(beside), ..Self::default() }
     }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{Asked, LONGEST_WAIT, Stream, Update};
+use super::{Asked, FIRST_RETRY, LONGEST_WAIT, Stream, Update};
 use crate::resources::{Resource, Resources};
 use crate::snapshot::{Kind, Snapshot};
 
@@ -64,6 +64,11 @@ impl Pair {
     fn answer(&mut self, kind: Kind) {
         let nonce = self.unanswered.remove(&kind).unwrap();
         assert!(self.stream.answered(kind, &nonce).is_some());
+    }
+
+    fn refuse(&mut self, kind: Kind) {
+        let nonce = self.unanswered.remove(&kind).unwrap();
+        assert!(self.stream.refused(kind, &nonce, self.now).is_some());
     }
 
     /// Up to the point where the client has everything.
@@ -171,6 +176,42 @@ fn an_answer_to_something_older_is_none() {
     pair.told(&snapshot(&[("a", "2")], &[]));
     assert!(pair.stream.answered(Kind::Cluster, &old).is_none());
     assert!(pair.told(&snapshot(&[("a", "3")], &[])).is_empty(), "the newest is still not answered");
+}
+
+#[test]
+fn what_was_refused_is_not_repeated_at_once_but_told_with_the_next_change() {
+    let (mut pair, refused) = (Pair::new(), snapshot(&[("a", "1"), ("b", "1"), ("c", "1")], &[]));
+    assert_eq!(pair.told(&refused), ["Cluster +a:1 +b:1 +c:1"]);
+    pair.refuse(Kind::Cluster);
+    assert!(pair.told(&refused).is_empty());
+    let changed = snapshot(&[("a", "1"), ("b", "2"), ("d", "1")], &[]);
+    assert_eq!(pair.told(&changed), ["Cluster +a:1 +b:2 +d:1 -c"], "a may be what was refused");
+    pair.answer(Kind::Cluster);
+    assert_eq!(pair.told(&snapshot(&[("a", "1"), ("b", "2"), ("d", "2")], &[])), ["Cluster +d:2"]);
+}
+
+/// Nobody changes anything, but what was in the way may have gone.
+#[test]
+fn what_was_refused_is_told_once_more_and_then_later_and_later() {
+    let (mut pair, refused) = (Pair::new(), snapshot(&[], &[("a", "1"), ("b", "1")]));
+    pair.settle(&snapshot(&[], &[("a", "1")]));
+    assert_eq!(pair.told(&refused), ["Listener +b:1"]);
+    for seconds in [2, 4, 8, 16, 32, 60, 60] {
+        pair.refuse(Kind::Listener);
+        let at = pair.now + Duration::from_secs(seconds);
+        assert_eq!(pair.stream.wait_until(), Some(at));
+        pair.now = at - Duration::from_millis(1);
+        assert!(pair.told(&refused).is_empty());
+        pair.now = at;
+        assert_eq!(pair.told(&refused), ["Listener +b:1"], "and not what was taken");
+        assert_eq!(pair.stream.wait_until(), None, "before it is answered");
+    }
+    pair.answer(Kind::Listener);
+    assert_eq!((pair.told(&refused), pair.stream.wait_until()), (vec![], None));
+    pair.told(&snapshot(&[], &[("a", "2"), ("b", "1")]));
+    pair.refuse(Kind::Listener);
+    assert_eq!(pair.stream.wait_until(), Some(pair.now + FIRST_RETRY), "a new trouble begins anew");
+    assert_eq!(pair.told(&snapshot(&[], &[("b", "1")])), ["Listener -a"], "what is gone is not told again");
 }
 
 #[test]
@@ -356,4 +397,149 @@ fn clusters_whose_endpoints_are_asked_for_no_more_keep_listeners_waiting() {
     assert_eq!(pair.told(&other), ["Endpoints +b:1"]);
     pair.answer(Kind::Endpoints);
     assert_eq!(pair.told(&other), ["Listener +l:2"]);
+}
+
+/// What it refused runs on as it was before, and may lead there.
+#[test]
+fn clusters_stay_while_a_listener_is_refused() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[("a", "1"), ("b", "1")], &[("l", "b")]));
+    let fewer = snapshot(&[("a", "1")], &[("l", "a")]);
+    assert_eq!(pair.told(&fewer), ["Listener +l:a"]);
+    pair.refuse(Kind::Listener);
+    assert!(pair.told(&fewer).is_empty(), "the listener still leads to b");
+    pair.now += FIRST_RETRY;
+    assert_eq!(pair.told(&fewer), ["Listener +l:a"]);
+    pair.answer(Kind::Listener);
+    assert_eq!(pair.told(&fewer), ["Cluster -b", "Endpoints -b"]);
+}
+
+#[test]
+fn clusters_go_when_the_listener_that_was_refused_is_gone() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[("a", "1"), ("b", "1")], &[("l", "b")]));
+    pair.told(&snapshot(&[("a", "1")], &[("l", "a")]));
+    pair.refuse(Kind::Listener);
+    let without = snapshot(&[("a", "1")], &[]);
+    assert_eq!(pair.told(&without), ["Listener -l"]);
+    pair.answer(Kind::Listener);
+    assert_eq!(pair.told(&without), ["Cluster -b", "Endpoints -b"]);
+}
+
+#[test]
+fn listeners_do_not_wait_for_the_endpoints_of_clusters_that_were_refused() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[("a", "1")], &[("l", "1")]));
+    let more = snapshot(&[("a", "1"), ("b", "1"), ("c", "1")], &[("l", "2")]);
+    assert_eq!(pair.told(&more), ["Cluster +b:1 +c:1"]);
+    // It takes b, and says so by asking for its endpoints.
+    pair.stream.ask_again(Kind::Endpoints, [Arc::from("b")]);
+    pair.refuse(Kind::Cluster);
+    assert_eq!(pair.told(&more), ["Endpoints +b:1"]);
+    pair.answer(Kind::Endpoints);
+    assert_eq!(pair.told(&more), ["Listener +l:2"]);
+    pair.answer(Kind::Listener);
+    pair.now += FIRST_RETRY;
+    assert_eq!(pair.told(&more), ["Cluster +b:1 +c:1", "Endpoints +b:1"]);
+    pair.answer(Kind::Cluster);
+    pair.answer(Kind::Endpoints);
+    let other = Snapshot { listeners: resources(&[("l", "3")]), ..more };
+    assert!(pair.told(&other).is_empty(), "c was taken, and its endpoints are not asked for yet");
+    pair.stream.ask_again(Kind::Endpoints, [Arc::from("c")]);
+    assert_eq!(pair.told(&other), ["Endpoints +c:1"]);
+    pair.answer(Kind::Endpoints);
+    assert_eq!(pair.told(&other), ["Listener +l:3"]);
+}
+
+/// One bad cluster among all that a new client is told: the endpoints of the others come before the listeners.
+#[test]
+fn a_client_that_refused_its_first_clusters_may_ask_for_the_endpoints_of_some() {
+    let (mut pair, wanted) = (Pair::new(), snapshot(&[("a", "1"), ("b", "1")], &[("l", "1")]));
+    assert_eq!(pair.told(&wanted), ["Cluster +a:1 +b:1"]);
+    pair.refuse(Kind::Cluster);
+    assert!(pair.told(&wanted).is_empty());
+    pair.stream.ask(Kind::Endpoints, &names(&["a"]));
+    assert_eq!(pair.told(&wanted), ["Endpoints +a:1"]);
+    pair.answer(Kind::Endpoints);
+    assert_eq!(pair.told(&wanted), ["Listener +l:1"]);
+}
+
+#[test]
+fn a_client_is_not_settled_while_it_refuses_something() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[], &[("a", "1")]));
+    let more = snapshot(&[], &[("a", "1"), ("b", "1")]);
+    pair.told(&more);
+    pair.refuse(Kind::Listener);
+    assert!(pair.told(&more).is_empty());
+    assert!(!pair.stream.settled(Kind::Listener, &more), "there is nothing to tell, but it does not have b");
+    pair.now += FIRST_RETRY;
+    pair.told(&more);
+    pair.answer(Kind::Listener);
+    assert!(pair.stream.settled(Kind::Listener, &more));
+}
+
+#[test]
+fn a_refusal_of_nothing_in_particular_counts_until_something_is_accepted() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[], &[("a", "1"), ("b", "1")]));
+    let fewer = snapshot(&[], &[("a", "1")]);
+    assert_eq!(pair.told(&fewer), ["Listener -b"]);
+    pair.refuse(Kind::Listener);
+    assert!(pair.told(&fewer).is_empty() && !pair.stream.settled(Kind::Listener, &fewer));
+    assert_eq!(pair.told(&snapshot(&[], &[("a", "2")])), ["Listener +a:2"]);
+    pair.answer(Kind::Listener);
+    assert!(pair.stream.settled(Kind::Listener, &snapshot(&[], &[("a", "2")])));
+}
+
+#[test]
+fn what_was_refused_and_is_gone_or_asked_for_no_more_is_forgotten() {
+    let mut pair = Pair::new();
+    let (both, one) = (snapshot(&[("a", "1"), ("b", "1")], &[]), snapshot(&[("a", "1")], &[]));
+    pair.settle(&one);
+    pair.told(&both);
+    pair.answer(Kind::Cluster);
+    pair.stream.ask_again(Kind::Endpoints, [Arc::from("b")]);
+    assert_eq!(pair.told(&both), ["Endpoints +b:1"]);
+    pair.refuse(Kind::Endpoints);
+    assert!(pair.told(&both).is_empty() && !pair.stream.settled(Kind::Endpoints, &both));
+    pair.stream.ask_no_more(Kind::Endpoints, [Arc::from("b")]);
+    assert!(pair.told(&both).is_empty() && pair.stream.settled(Kind::Endpoints, &both));
+    assert_eq!(pair.stream.wait_until(), None, "there is nothing to tell once more");
+
+    pair.stream.ask_again(Kind::Endpoints, [Arc::from("b")]);
+    pair.told(&both);
+    pair.refuse(Kind::Endpoints);
+    assert_eq!(pair.told(&one), ["Cluster -b", "Endpoints -b"]);
+    pair.answer(Kind::Endpoints);
+    assert!(pair.told(&one).is_empty() && pair.stream.settled(Kind::Endpoints, &one));
+    assert_eq!(pair.stream.wait_until(), None);
+}
+
+/// Its removal waits for a listener; when it comes back as it was, the client still does not have it.
+#[test]
+fn what_was_refused_is_told_again_if_it_was_gone_for_a_moment() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[("a", "1")], &[("l", "1")]));
+    let both = snapshot(&[("a", "1"), ("b", "1")], &[("l", "1")]);
+    assert_eq!(pair.told(&both), ["Cluster +b:1"]);
+    pair.refuse(Kind::Cluster);
+    assert_eq!(pair.told(&snapshot(&[("a", "1")], &[("l", "2")])), ["Listener +l:2"]);
+    assert_eq!(pair.told(&snapshot(&[("a", "2")], &[("l", "2")])), ["Cluster +a:2", "Endpoints +a:2"]);
+    pair.answer(Kind::Cluster);
+    let back = snapshot(&[("a", "3"), ("b", "1")], &[("l", "2")]);
+    assert_eq!(pair.told(&back), ["Cluster +a:3 +b:1"]);
+}
+
+#[test]
+fn an_answer_that_is_owed_holds_what_was_refused() {
+    let (mut pair, wanted) = (Pair::new(), snapshot(&[("a", "1")], &[]));
+    pair.settle(&snapshot(&[], &[]));
+    pair.stream.ask(Kind::Endpoints, &names(&["a"]));
+    pair.told(&wanted);
+    pair.answer(Kind::Cluster);
+    pair.refuse(Kind::Endpoints);
+    assert!(pair.told(&wanted).is_empty());
+    pair.stream.ask_for_everything(Kind::Endpoints, true);
+    assert_eq!(pair.told(&wanted), ["Endpoints +a:1"], "what is said to nothing would say nothing of a");
 }

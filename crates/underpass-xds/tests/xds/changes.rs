@@ -114,17 +114,113 @@ async fn everything_can_be_asked_for_by_a_star_and_given_up() {
     changes.hear_nothing().await;
 }
 
+/// As old clients do it: nothing is named in the first question, and names that come later are asked for besides.
 #[tokio::test]
-async fn what_is_refused_is_reported() {
-    let site = Site::new(&["a"]).await;
+async fn whoever_names_nothing_at_first_asks_for_everything_until_it_is_given_up() {
+    let mut site = Site::new(&["a", "b"]).await;
     let mut changes = Changes::open(&site).await;
     changes.subscribe(Kind::Cluster, &[]);
     let first = changes.hear().await;
+    assert_eq!(said(&first), "+a +b");
+    changes.accept(&first);
+    changes.subscribe(Kind::Cluster, &["a"]);
+    let second = changes.hear().await;
+    assert_eq!(said(&second), "+a", "whoever asks by name is told, even again");
+    changes.accept(&second);
+    site.change(&["a", "b", "c"]);
+    let third = changes.hear().await;
+    assert_eq!(said(&third), "+c", "everything is still asked for");
+    changes.accept(&third);
+    changes.unsubscribe(Kind::Cluster, &["*"]);
+    // Its answer shows that what was said before was heard.
+    changes.subscribe(Kind::Cluster, &["a"]);
+    let fourth = changes.hear().await;
+    assert_eq!(said(&fourth), "+a");
+    changes.accept(&fourth);
+    site.change(&["a", "d"]);
+    changes.hear_nothing().await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_given_up_beside_everything_is_told_once_more() {
+    let site = Site::new(&["a", "b"]).await;
+    let mut changes = Changes::open(&site).await;
+    changes.subscribe(Kind::Cluster, &["*", "a", "nobody"]);
+    let first = changes.hear().await;
+    assert_eq!(said(&first), "+a +b -nobody");
+    changes.accept(&first);
+    changes.unsubscribe(Kind::Cluster, &["a", "nobody"]);
+    assert_eq!(said(&changes.hear().await), "+a -nobody", "else it could not know whether everything has them");
+}
+
+/// What is asked for counts, whatever else a request is about: nothing repeats it.
+#[tokio::test]
+async fn a_question_that_answers_something_older_is_answered() {
+    let site = Site::new(&["a", "b"]).await;
+    let mut changes = Changes::open(&site).await;
+    changes.subscribe(Kind::Endpoints, &["a"]);
+    let first = changes.hear().await;
+    changes.accept(&first);
     changes.say(DeltaDiscoveryRequest {
-        response_nonce: first.nonce.clone(),
+        response_nonce: "of long ago".into(),
+        resource_names_subscribe: vec!["b".into()],
+        ..Changes::about(Kind::Endpoints)
+    });
+    assert_eq!(said(&changes.hear().await), "+b");
+}
+
+fn refuse(changes: &Changes, answer: &DeltaDiscoveryResponse) {
+    changes.say(DeltaDiscoveryRequest {
+        response_nonce: answer.nonce.clone(),
         error_detail: refusal("no such thing"),
         ..Changes::about(Kind::Cluster)
     });
+}
+
+#[tokio::test]
+async fn what_is_refused_is_reported_until_it_is_taken() {
+    let mut site = Site::new(&["a"]).await;
+    let rejected = |site: &Site| site.reports.of(NODE).unwrap().clusters.rejected.map(|rejected| rejected.reason);
+    let mut changes = Changes::open(&site).await;
+    changes.subscribe(Kind::Cluster, &[]);
+    let first = changes.hear().await;
+    refuse(&changes, &first);
     changes.hear_nothing().await;
-    assert_eq!(site.reports.of(NODE).unwrap().clusters.rejected.unwrap().reason, "no such thing");
+    assert_eq!(rejected(&site).as_deref(), Some("no such thing"));
+    site.change(&["a", "b"]);
+    let second = changes.hear().await;
+    assert_eq!(said(&second), "+a +b", "an answer to b alone would say nothing of a");
+    refuse(&changes, &second);
+    site.change(&["b"]);
+    let third = changes.hear().await;
+    assert_eq!(said(&third), "+b -a");
+    assert_eq!(rejected(&site).as_deref(), Some("no such thing"));
+    changes.accept(&third);
+    changes.hear_nothing().await;
+    assert_eq!(rejected(&site), None);
+}
+
+/// What it refused was taken back while it was away.
+#[tokio::test]
+async fn what_a_client_refused_is_forgotten_when_it_comes_back_with_everything() {
+    let mut site = Site::new(&["a"]).await;
+    let mut changes = Changes::open(&site).await;
+    changes.subscribe(Kind::Cluster, &[]);
+    let first = changes.hear().await;
+    changes.accept(&first);
+    site.change(&["a", "b"]);
+    let second = changes.hear().await;
+    refuse(&changes, &second);
+    changes.hear_nothing().await;
+    assert_eq!(site.reports.of(NODE).unwrap().refusal(), Some("no such thing"));
+    drop(changes);
+    site.change(&["a"]);
+    let versions = first.resources.iter().map(|resource| (resource.name.clone(), resource.version.clone()));
+    let mut changes = Changes::open(&site).await;
+    changes
+        .say(DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..Changes::about(Kind::Cluster) });
+    changes.hear_nothing().await;
+    let report = site.reports.of(NODE).unwrap();
+    assert_eq!(report.refusal(), None);
+    assert_eq!(report.clusters.accepted.as_deref(), Some(first.system_version_info.as_str()));
 }

@@ -1,10 +1,11 @@
-//! The protocol, spoken over a socket by a client that does nothing by itself.
+//! The protocol, spoken over a socket by a client that does nothing by itself, and by a real Envoy.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod apart;
 mod changes;
 mod client;
+mod envoy;
 mod translation;
 mod world;
 
@@ -36,9 +37,13 @@ impl Site {
     }
 
     async fn empty() -> Self {
+        Self::at(([127, 0, 0, 1], 0).into()).await
+    }
+
+    async fn at(address: SocketAddr) -> Self {
         let (newest, reports) = (watch::Sender::new(None), Arc::new(Reports::default()));
         let server = Server::new(newest.subscribe(), Nodes::Only(vec![NODE.into(), "edge".into()]), reports.clone());
-        let listener = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let listener = Server::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(server.serve(listener));
         Self { address, translator: Translator::default(), newest, reports, serving }

@@ -1,10 +1,17 @@
 //! A table in Envoy's words: what stays the same stays the same byte for byte.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::core::v3::HealthStatus;
+use envoy_types::pb::envoy::config::core::v3::address;
+use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
+use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use prost::Message;
-use underpass_tables::{RelayTable, Route, RouteId, Rule, Rules, Unnamed};
+use underpass_tables::{CheckKind, Endpoint, HealthCheck, RelayTable, Route, RouteId, Rule, Rules, Unnamed};
 use underpass_xds::{Kind, Snapshot, Translator};
 
 use crate::table;
@@ -42,6 +49,65 @@ fn other_endpoints_change_nothing_else() {
     assert_eq!(changed(&before, &after), ["Endpoints b"]);
     assert!(Arc::ptr_eq(before.clusters.get("a").unwrap(), after.clusters.get("a").unwrap()), "nothing is made twice");
     assert_ne!(before.version(), after.version());
+}
+
+#[test]
+fn every_zone_is_a_locality_and_what_ends_is_draining() {
+    let mut table = edge();
+    let endpoint = |port: u16, zone: Option<&str>, draining: bool| Endpoint {
+        address: ([192, 0, 2, 1], port).into(),
+        zone: zone.map(str::to_owned),
+        draining,
+    };
+    let endpoints = vec![
+        endpoint(1, Some("b"), false),
+        endpoint(2, None, false),
+        endpoint(3, Some("a"), true),
+        endpoint(4, Some("b"), false),
+    ];
+    table.routes[0] = Arc::new(Route { endpoints, ..(*table.routes[0]).clone() });
+    let snapshot = Translator::default().snapshot(&table);
+    let said = ClusterLoadAssignment::decode(snapshot.endpoints.get("a").unwrap().value.as_slice()).unwrap();
+    let host = |host: &LbEndpoint| {
+        let Some(HostIdentifier::Endpoint(endpoint)) = &host.host_identifier else { panic!("an address is said") };
+        let Some(address::Address::SocketAddress(address)) = endpoint.address.clone().unwrap().address else {
+            panic!()
+        };
+        let Some(PortSpecifier::PortValue(port)) = address.port_specifier else { panic!("a number is said") };
+        (port, host.health_status() == HealthStatus::Draining)
+    };
+    let localities: Vec<(_, Vec<_>)> = said
+        .endpoints
+        .iter()
+        .map(|locality| {
+            let zone = locality.locality.as_ref().map(|locality| locality.zone.clone());
+            (zone, locality.lb_endpoints.iter().map(host).collect())
+        })
+        .collect();
+    let expected = [
+        (None, vec![(2, false)]),
+        (Some("a".to_owned()), vec![(3, true)]),
+        (Some("b".to_owned()), vec![(1, false), (4, false)]),
+    ];
+    assert_eq!(localities, expected);
+}
+
+/// It lets nobody in before every check has come to an end.
+#[test]
+fn an_envoy_that_starts_waits_for_no_check_for_long() {
+    let mut table = edge();
+    let check = HealthCheck {
+        kind: CheckKind::Tcp,
+        interval: Duration::from_secs(3600),
+        timeout: Duration::from_secs(3600),
+        unhealthy_after: 1,
+        healthy_after: 1,
+    };
+    table.routes[0] = Arc::new(Route { health_check: Some(check), ..(*table.routes[0]).clone() });
+    let snapshot = Translator::default().snapshot(&table);
+    let said = Cluster::decode(snapshot.clusters.get("a").unwrap().value.as_slice()).unwrap();
+    assert_eq!(said.health_checks[0].timeout.unwrap().seconds, 10);
+    assert_eq!(said.health_checks[0].interval.unwrap().seconds, 3600);
 }
 
 #[test]

@@ -127,6 +127,23 @@ async fn only_what_is_asked_for_by_name_is_told() {
 }
 
 #[tokio::test]
+async fn what_is_asked_for_no_more_is_not_told_and_nothing_is_not_everything() {
+    let mut site = Site::new(&["a", "b"]).await;
+    let mut world = World::open(&site).await;
+    world.ask(Kind::Cluster, &[]);
+    let first = world.hear().await;
+    assert_eq!(clusters(&first), ["a", "b"]);
+    world.accept(&first, &["a"]);
+    let second = world.hear().await;
+    assert_eq!(clusters(&second), ["a"]);
+    world.accept(&second, &[]);
+    site.change(&["a", "b", "c"]);
+    world.hear_nothing().await;
+    world.accept(&second, &["*"]);
+    assert_eq!(clusters(&world.hear().await), ["a", "b", "c"]);
+}
+
+#[tokio::test]
 async fn endpoints_that_change_are_told_alone() {
     let mut site = Site::new(&["a", "b"]).await;
     let mut world = World::open(&site).await;

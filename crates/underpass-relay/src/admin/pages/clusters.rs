@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
+use underpass_tables::Endpoint as Wanted;
 
 use super::pretty;
 use crate::live::{Endpoint, Live, LiveRoute};
@@ -33,18 +34,20 @@ fn write_route(out: &mut String, live: &LiveRoute, now_ms: u64) -> fmt::Result {
     if let Some(trouble) = &route.trouble {
         writeln!(out, "{name}::trouble::{trouble}")?;
     }
-    for endpoint in &live.endpoints {
+    for (endpoint, wanted) in live.endpoints.iter().zip(&route.endpoints) {
         let address = endpoint.address;
         for (what, value) in figures(endpoint) {
             writeln!(out, "{name}::{address}::{what}::{value}")?;
         }
-        writeln!(out, "{name}::{address}::health_flags::{}", flags(live, endpoint, now_ms))?;
+        writeln!(out, "{name}::{address}::health_flags::{}", flags(live, endpoint, wanted, now_ms))?;
+        writeln!(out, "{name}::{address}::zone::{}", wanted.zone.as_deref().unwrap_or_default())?;
     }
     Ok(())
 }
 
 fn cluster(live: &LiveRoute, now_ms: u64) -> Value {
-    let hosts: Vec<Value> = live.endpoints.iter().map(|endpoint| host(live, endpoint, now_ms)).collect();
+    let hosts = live.endpoints.iter().zip(&live.route.endpoints);
+    let hosts: Vec<Value> = hosts.map(|(endpoint, wanted)| host(live, endpoint, wanted, now_ms)).collect();
     json!({
         "name": live.route.name,
         "target": live.route.target,
@@ -53,7 +56,7 @@ fn cluster(live: &LiveRoute, now_ms: u64) -> Value {
     })
 }
 
-fn host(live: &LiveRoute, endpoint: &Endpoint, now_ms: u64) -> Value {
+fn host(live: &LiveRoute, endpoint: &Endpoint, wanted: &Wanted, now_ms: u64) -> Value {
     let stats: Vec<Value> = figures(endpoint)
         .into_iter()
         .map(|(name, value)| json!({ "name": name, "value": value.to_string() }))
@@ -62,9 +65,10 @@ fn host(live: &LiveRoute, endpoint: &Endpoint, now_ms: u64) -> Value {
     json!({
         "address": { "socket_address": { "address": address, "port_value": port } },
         "stats": stats,
-        "health_flags": flags(live, endpoint, now_ms),
+        "locality": { "zone": wanted.zone },
+        "health_flags": flags(live, endpoint, wanted, now_ms),
         "health_status": {
-            "eds_health_status": "HEALTHY",
+            "eds_health_status": if wanted.draining { "DRAINING" } else { "HEALTHY" },
             "failed_active_health_check": !endpoint.passes_checks.load(Relaxed),
             "failed_outlier_check": endpoint.ejected(now_ms),
         },
@@ -80,7 +84,7 @@ fn figures(endpoint: &Endpoint) -> [(&'static str, u64); 3] {
 }
 
 /// In Envoy's words: what is wrong, or `healthy`.
-fn flags(live: &LiveRoute, endpoint: &Endpoint, now_ms: u64) -> String {
+fn flags(live: &LiveRoute, endpoint: &Endpoint, wanted: &Wanted, now_ms: u64) -> String {
     let mut flags = String::new();
     if !endpoint.passes_checks.load(Relaxed) {
         flags.push_str("/failed_active_hc");
@@ -90,6 +94,9 @@ fn flags(live: &LiveRoute, endpoint: &Endpoint, now_ms: u64) -> String {
     }
     if live.route.health_check.is_some() && !endpoint.checked.load(Relaxed) {
         flags.push_str("/pending_active_hc");
+    }
+    if wanted.draining {
+        flags.push_str("/eds_status_draining");
     }
     if flags.is_empty() { "healthy".to_owned() } else { flags }
 }
