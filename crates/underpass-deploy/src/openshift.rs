@@ -1,24 +1,30 @@
-//! What OpenShift needs beside: leave for the proxies that the operator starts to bind ports below 1024, and for nothing else.
+//! What OpenShift needs beside: leave for the proxies that the operator starts to bind ports below 1024, and for nothing else; and for those
+//! with several replicas, to move an address between their pods.
 //!
-//! The operator itself runs under `restricted-v2`, as every pod may.
+//! Two constraints, because the second has somebody be root: the operator gives it only to accounts of proxies that need it. It itself runs
+//! under `restricted-v2`, as every pod may.
 
 use serde_json::{Value, json};
 
-use underpass_resources::proxy_server::CONSTRAINTS_ROLE;
+use underpass_resources::proxy_server::{CONSTRAINTS_ROLE, REPLICAS_CONSTRAINTS_ROLE};
 
 use crate::Terms;
 
-const NAME: &str = CONSTRAINTS_ROLE;
-
 pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
-    vec![constraints(terms), usage(terms)]
+    let bind = "NET_BIND_SERVICE";
+    vec![
+        constraints(terms, CONSTRAINTS_ROLE, &[bind], "MustRunAsNonRoot"),
+        usage(terms, CONSTRAINTS_ROLE),
+        constraints(terms, REPLICAS_CONSTRAINTS_ROLE, &[bind, "NET_ADMIN", "NET_RAW"], "RunAsAny"),
+        usage(terms, REPLICAS_CONSTRAINTS_ROLE),
+    ]
 }
 
-fn constraints(terms: &Terms) -> Value {
+fn constraints(terms: &Terms, name: &str, capabilities: &[&str], user: &str) -> Value {
     json!({
         "apiVersion": "security.openshift.io/v1",
         "kind": "SecurityContextConstraints",
-        "metadata": terms.metadata("proxy", NAME),
+        "metadata": terms.metadata("proxy", name),
         "allowHostDirVolumePlugin": false,
         "allowHostIPC": false,
         "allowHostNetwork": false,
@@ -26,13 +32,13 @@ fn constraints(terms: &Terms) -> Value {
         "allowHostPorts": false,
         "allowPrivilegeEscalation": false,
         "allowPrivilegedContainer": false,
-        "allowedCapabilities": ["NET_BIND_SERVICE"],
+        "allowedCapabilities": capabilities,
         "defaultAddCapabilities": null,
         "fsGroup": { "type": "MustRunAs" },
         "priority": null,
         "readOnlyRootFilesystem": true,
         "requiredDropCapabilities": ["ALL"],
-        "runAsUser": { "type": "MustRunAsNonRoot" },
+        "runAsUser": { "type": user },
         "seLinuxContext": { "type": "MustRunAs" },
         "seccompProfiles": ["runtime/default"],
         "supplementalGroups": { "type": "RunAsAny" },
@@ -43,15 +49,15 @@ fn constraints(terms: &Terms) -> Value {
 }
 
 /// Whoever is bound to this role may run such pods.
-fn usage(terms: &Terms) -> Value {
+fn usage(terms: &Terms, name: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": terms.metadata("proxy", NAME),
+        "metadata": terms.metadata("proxy", name),
         "rules": [{
             "apiGroups": ["security.openshift.io"],
             "resources": ["securitycontextconstraints"],
-            "resourceNames": [NAME],
+            "resourceNames": [name],
             "verbs": ["use"],
         }],
     })

@@ -1,7 +1,7 @@
 //! Who may do what: the operator as little as it can work with, people what they may do with Kubernetes' own kinds.
 
 use serde_json::{Value, json};
-use underpass_resources::proxy_server::{CONSTRAINTS_ROLE, TARGETS_ROLE};
+use underpass_resources::proxy_server::{CONSTRAINTS_ROLE, REPLICAS_CONSTRAINTS_ROLE, TARGETS_ROLE};
 use underpass_resources::{HOSTED_CLUSTER_GROUP, KINDS, UNDERPASS_GROUP};
 
 use crate::{OPERATOR, Terms};
@@ -64,16 +64,17 @@ fn kinds_of_group(group: &str) -> Vec<Value> {
     rules
 }
 
-/// What the pods of a ProxyServer need. Of rights it can give away only what it has, and two roles by name.
+/// What the pods of a ProxyServer need. Of rights it can give away only what it has, and three roles by name.
 fn proxy_rules() -> [Value; 9] {
+    let bound = [TARGETS_ROLE, CONSTRAINTS_ROLE, REPLICAS_CONSTRAINTS_ROLE];
     let all = ["get", "list", "watch", "create", "patch", "delete"];
     [
         json!({ "apiGroups": [""], "resources": ["serviceaccounts", "configmaps", "services"], "verbs": all }),
         json!({ "apiGroups": ["apps"], "resources": ["deployments"], "verbs": all }),
         json!({ "apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": all }),
         json!({ "apiGroups": [ROLES], "resources": ["roles", "rolebindings"], "verbs": all }),
-        json!({ "apiGroups": [ROLES], "resources": ["clusterroles"], "resourceNames": [TARGETS_ROLE, CONSTRAINTS_ROLE], "verbs": ["bind"] }),
-        json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update", "patch", "delete"] }),
+        json!({ "apiGroups": [ROLES], "resources": ["clusterroles"], "resourceNames": bound, "verbs": ["bind"] }),
+        json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"] }),
         json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"] }),
         json!({ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"] }),
         json!({ "apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"] }),
@@ -95,7 +96,7 @@ fn lease_rules() -> Value {
     let groups = ["coordination.k8s.io"];
     json!([
         { "apiGroups": groups, "resources": ["leases"], "verbs": ["create"] },
-        { "apiGroups": groups, "resources": ["leases"], "resourceNames": [OPERATOR], "verbs": ["get", "update"] },
+        { "apiGroups": groups, "resources": ["leases"], "resourceNames": [OPERATOR], "verbs": ["get", "list", "watch", "update"] },
     ])
 }
 

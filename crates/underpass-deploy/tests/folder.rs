@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use underpass_deploy::{INSTALLED, Platform, Settings, chart, objects};
-use underpass_resources::proxy_server::{CONSTRAINTS_ROLE, TARGETS_ROLE};
+use underpass_plan::{Action, proxy_deployment};
+use underpass_resources::proxy_server::{CONSTRAINTS_ROLE, REPLICAS_CONSTRAINTS_ROLE, TARGETS_ROLE};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -74,11 +75,74 @@ fn the_operator_cannot_make_itself_more_powerful() {
         if has("resources", "clusterroles") {
             assert_eq!(
                 (&rule["verbs"], &rule["resourceNames"]),
-                (&json!(["bind"]), &json!([TARGETS_ROLE, CONSTRAINTS_ROLE]))
+                (&json!(["bind"]), &json!([TARGETS_ROLE, CONSTRAINTS_ROLE, REPLICAS_CONSTRAINTS_ROLE]))
             );
         } else {
             assert!(!has("verbs", "bind"), "{text}");
         }
         assert!(!has("resources", "pods") || rule["verbs"] == json!(["get", "list", "watch"]), "{text}");
     }
+}
+
+/// As OpenShift would judge them; nothing that we have at hand does.
+#[test]
+fn constraints_allow_what_the_pods_of_proxies_ask_for_and_no_more() {
+    for (replicas, name) in [(1, CONSTRAINTS_ROLE), (3, REPLICAS_CONSTRAINTS_ROLE)] {
+        let all = objects(&Settings { platform: Platform::OpenShift, ..Settings::default() });
+        let is_meant =
+            |object: &&Value| object["kind"] == "SecurityContextConstraints" && object["metadata"]["name"] == name;
+        let constraints = all.iter().find(is_meant).unwrap();
+        let pod = pod_on_openshift(replicas);
+        let mut asked = BTreeSet::new();
+        for container in pod["containers"].as_array().unwrap() {
+            let context = &container["securityContext"];
+            assert_eq!(context["capabilities"]["drop"], constraints["requiredDropCapabilities"]);
+            assert_eq!(context["readOnlyRootFilesystem"], constraints["readOnlyRootFilesystem"]);
+            assert_eq!(context["allowPrivilegeEscalation"], constraints["allowPrivilegeEscalation"]);
+            asked.extend(words(&context["capabilities"]["add"]).map(str::to_owned));
+            // With many users allowed none is given: whoever names none would get the image's, which of Envoy is root.
+            let user =
+                [&context["runAsUser"], &pod["securityContext"]["runAsUser"]].into_iter().find(|it| !it.is_null());
+            assert_eq!(user.is_some(), constraints["runAsUser"]["type"] == "RunAsAny", "{container:#}");
+            assert_eq!(user == Some(&json!(0)), container["name"] == "address");
+        }
+        assert_eq!(asked, words(&constraints["allowedCapabilities"]).map(str::to_owned).collect());
+        for volume in pod["volumes"].as_array().unwrap() {
+            let known = words(&constraints["volumes"]).any(|kind| !volume[kind].is_null());
+            assert!(known, "{volume}");
+        }
+        assert_eq!(json!(["runtime/default"]), constraints["seccompProfiles"]);
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    }
+}
+
+/// Of a proxy with so many replicas on a secondary network.
+fn pod_on_openshift(replicas: u8) -> Value {
+    let observed = json!({
+        "object": {
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+            "metadata": { "name": "edge", "namespace": "hosted", "uid": "u-1" },
+            "spec": {
+                "networkConfig": { "serverIP": "192.168.100.4/24", "networkAttachmentName": "vlan" },
+                "replicas": replicas,
+                "backends": [{
+                    "name": "api", "hostname": "api.example.com", "port": 443,
+                    "targetService": "api", "targetPort": 6443, "targetNamespace": "cp",
+                }],
+            },
+        },
+        "attachment": { "found": { "config": json!({ "type": "macvlan", "ipam": { "type": "static" } }).to_string() } },
+        "site": { "image": "underpass:1", "openshift": true },
+        "now": "2026-01-01T00:00:00Z",
+    });
+    let plan = proxy_deployment::plan(&serde_json::from_value(observed).unwrap());
+    let deployment = plan.actions.into_iter().find_map(|action| match action {
+        Action::ApplyObject { object, .. } if object["kind"] == "Deployment" => Some(object),
+        _ => None,
+    });
+    deployment.unwrap()["spec"]["template"]["spec"].take()
+}
+
+fn words(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }

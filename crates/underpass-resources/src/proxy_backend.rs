@@ -21,6 +21,11 @@ use crate::rules::at;
         ".proxyProtocol",
         "self.protocol != 'UDP' || !has(self.proxyProtocol)",
         "proxyProtocol is for streams; remove it from this UDP backend"
+    ),
+    validation = at(
+        ".healthCheck",
+        "self.protocol != 'UDP' || !has(self.healthCheck)",
+        "healthCheck opens connections, which this UDP backend may not take; remove it"
     )
 )]
 pub struct ProxyBackend {
@@ -135,7 +140,7 @@ pub struct HealthCheck {
     #[schemars(range(min = 1, max = 3600))]
     pub interval_seconds: u32,
 
-    /// Seconds that a check may take.
+    /// Seconds that a check may take; with Envoy, ten at most.
     #[serde(default = "default_check_timeout_seconds")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: u32,

@@ -22,6 +22,8 @@ pub const MANAGER_PORT: u16 = 9903;
 pub const TARGETS_ROLE: &str = "underpass-proxy-targets";
 /// The ClusterRole for who may use OpenShift's constraints for proxies; installed with the operator.
 pub const CONSTRAINTS_ROLE: &str = "underpass-proxy";
+/// The same for proxies with several replicas, which move an address between their pods.
+pub const REPLICAS_CONSTRAINTS_ROLE: &str = "underpass-proxy-replicas";
 /// Ports that no backend can have.
 pub const OWN_PORTS: [u16; 3] = [ADMIN_PORT, METRICS_PORT, MANAGER_PORT];
 
@@ -116,7 +118,8 @@ pub struct ProxyServerSpec {
     #[schemars(range(min = 1, max = 10))]
     pub replicas: u32,
 
-    /// Seconds that the connections of a removed or changed backend, or of a pod that ends, may go on.
+    /// Seconds that the connections of a removed or changed backend may go on. With a secondary network a pod that ends takes its
+    /// connections along, because its address goes to another at once; without one, and with dataPlane Native, they have this time too.
     #[serde(default = "default_drain_seconds")]
     #[schemars(range(min = 0, max = 3600))]
     pub drain_seconds: u32,
@@ -151,6 +154,17 @@ pub struct ProxyServerSpec {
     validation = different(
         ".gateway", "has(self.gateway)", "self.gateway", "self.serverIP",
         "gateway is the proxy's own address; write the address of the router, or leave it out"
+    ),
+    validation = at(
+        ".serverIP",
+        "!(has(self.networkAttachmentName) || has(self.nadName)) || !(isIP(self.serverIP) || isCIDR(self.serverIP)) || \
+         (isIP(self.serverIP) ? ip(self.serverIP) : cidr(self.serverIP).ip()).isGlobalUnicast()",
+        "serverIP is no address that a machine on a network can have; write a free one of the secondary network, for example 192.168.100.4/24"
+    ),
+    validation = at(
+        ".serverIP",
+        "!(has(self.networkAttachmentName) || has(self.nadName)) || !self.serverIP.matches('([.](0|255)/24|::/[0-9]+)$')",
+        "serverIP is the address of the whole network; write a free one on it, for example 192.168.100.4/24"
     ),
     validation = at(
         ".gateway",
@@ -221,12 +235,12 @@ pub struct ConnectionLimits {
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_connections: Option<u32>,
 
-    /// New connections per second from one client address; more are refused.
+    /// New connections per second from one client address; more are refused. With dataPlane Native only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub connections_per_second_per_source: Option<u32>,
 
-    /// Connections at once that have not yet said where they want to go; more are refused.
+    /// Connections at once that have not yet said where they want to go; more are refused. With dataPlane Native only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_half_open: Option<u32>,
