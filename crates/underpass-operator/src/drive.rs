@@ -5,17 +5,16 @@
 //! `Controller` was rejected: it hands the cached object to the reconciler, and here a key is only a hint.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::channel::mpsc;
-use futures::{FutureExt, Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info_span, warn};
 use underpass_plan::{Action, Failure};
@@ -24,6 +23,7 @@ use crate::apply::{Applied, Applier, ApplyError};
 use crate::backoff::Backoff;
 use crate::first_look::FirstLook;
 use crate::metrics::PassResult;
+use crate::queue::Queue;
 use crate::reconcile::{Key, ObserveError, Reconcile};
 
 /// A pass is a handful of calls with deadlines of their own; this one catches what they miss.
@@ -54,35 +54,33 @@ pub async fn drive<R: Reconcile>(
     stop: CancellationToken,
 ) {
     let period = (!reconciler.stands_alone()).then_some(pace.period);
-    let (again_tx, again_rx) = mpsc::unbounded();
-    let requests = stream::select(triggers.map(|key| at(key, Duration::ZERO)), again_rx);
-    let mut queue = pin!(scheduler(requests));
-    let mut running = HashSet::new();
+    let mut triggers = pin!(triggers.fuse());
+    let mut queue = Queue::default();
     let mut memories: HashMap<Key, Memory> = HashMap::new();
     let mut passes = JoinSet::new();
     loop {
-        let free = running.len() < pace.workers;
-        let mut ready = queue.as_mut().hold_unless(|key| free && !running.contains(key));
+        let mut idle = pace.workers - queue.running();
+        while let Some(key) = (idle > 0).then(|| queue.take(Instant::now())).flatten() {
+            idle -= 1;
+            let memory = memories.get(&key).cloned().unwrap_or_default();
+            passes.spawn(guarded(Arc::clone(&reconciler), Arc::clone(&applier), key, memory));
+        }
+        let next = queue.next().filter(|_| idle > 0);
         tokio::select! {
             () = stop.cancelled() => break,
-            Some(key) = ready.next() => {
-                let memory = memories.get(&key).cloned().unwrap_or_default();
-                running.insert(key.clone());
-                passes.spawn(guarded(Arc::clone(&reconciler), Arc::clone(&applier), key, memory));
-            }
+            Some(key) = triggers.next() => queue.ask(key, Instant::now()),
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             Some(Ok((key, memory, result))) = passes.join_next() => {
-                running.remove(&key);
                 if let Some(first_look) = first_look.as_ref().filter(|_| has_told(&result)) {
                     first_look.looked_at(reconciler.kind(), &key);
                 }
                 let (memory, wait) = memory.after(&result, pace.backoff, period, Timestamp::now());
-                if let Some(wait) = wait {
+                if wait.is_some() {
                     memories.insert(key.clone(), memory);
-                    // The receiver lives as long as this loop.
-                    let _ = again_tx.unbounded_send(at(key, wait));
                 } else {
                     memories.remove(&key);
                 }
+                queue.done(key, wait.map(|wait| Instant::now() + wait));
             }
         }
     }
@@ -96,8 +94,9 @@ struct Memory {
     /// Passes in a row that did not settle.
     troubles: u32,
     failure: Option<Failure>,
-    /// What was done since the last pass that settled.
-    acted: Vec<Vec<Action>>,
+    /// What was done since the last pass that settled, each as a number that stands for it: whole objects of ten thousand keys that wait for
+    /// their next turn would take hundreds of megabytes.
+    acted: HashSet<u64>,
 }
 
 #[derive(Debug)]
@@ -144,12 +143,11 @@ impl Memory {
             Ok(Pass::Acted(actions)) => {
                 self.failure = None;
                 // A step that was done already has had no visible effect, or leads in a circle: no reason to repeat it fast.
-                if self.acted.contains(actions) {
+                if self.acted.insert(number(actions)) {
+                    Duration::ZERO
+                } else {
                     self.troubles += 1;
                     backoff.wait(self.troubles)
-                } else {
-                    self.acted.push(actions.clone());
-                    Duration::ZERO
                 }
             }
             Err(error) => {
@@ -172,6 +170,12 @@ impl Memory {
         };
         (self, Some(wait))
     }
+}
+
+fn number(actions: &[Action]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    actions.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A pass that always comes back, whatever happens in it: a key that stayed marked as running would never be looked at again.
@@ -227,8 +231,4 @@ fn label(result: &Result<Pass, PassError>) -> PassResult {
         Err(PassError::Apply(error)) if error.is_conflict() => PassResult::Conflict,
         Err(_) => PassResult::Failed,
     }
-}
-
-fn at(key: Key, wait: Duration) -> ScheduleRequest<Key> {
-    ScheduleRequest { message: key, run_at: Instant::now() + wait }
 }

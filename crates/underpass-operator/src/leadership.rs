@@ -6,7 +6,9 @@
 //! in which nobody works between two who do. A holder that ends in order gives the lease back, and the next one need not wait.
 //!
 //! Renewing is the same step as taking (read, decide, write with the version that was read): who deletes or edits the lease by hand
-//! confuses nobody. A watch was rejected: it would tell of a release a second earlier, and hide that the server is gone.
+//! confuses nobody. A watch alone was rejected, because it hides that the server is gone; there is one that says when to look.
+
+mod news;
 
 use std::fmt;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::core::response::Status;
 use kube::{Api, Client};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -113,22 +116,13 @@ pub async fn lead<W: Future>(
     seat: Seat,
     office: &mut impl Office,
     stop: &CancellationToken,
-    mut work: impl FnMut() -> W,
+    work: impl FnMut() -> W,
 ) -> Option<W::Output> {
-    let mut candidacy = Candidacy::new(client, seat, office);
-    loop {
-        let renewed = tokio::select! {
-            renewed = candidacy.win() => renewed,
-            () = stop.cancelled() => return None,
-        };
-        let done = tokio::select! {
-            done = work() => Some(done),
-            () = candidacy.hold(renewed) => None,
-        };
-        if done.is_some() {
-            candidacy.give_back().await;
-            return done;
-        }
+    let changed = Notify::new();
+    let candidacy = Candidacy::new(client, seat.clone(), &changed, office);
+    tokio::select! {
+        done = candidacy.lead(stop, work) => done,
+        never = news::follow(client, &seat, &changed) => match never {},
     }
 }
 
@@ -137,6 +131,8 @@ struct Candidacy<'a, O> {
     seat: Seat,
     rival: Option<Rival>,
     told: Told,
+    /// When it may be worth a look.
+    changed: &'a Notify,
     office: &'a mut O,
 }
 
@@ -195,9 +191,26 @@ enum Unanswered {
 }
 
 impl<'a, O: Office> Candidacy<'a, O> {
-    fn new(client: &Client, seat: Seat, office: &'a mut O) -> Self {
+    fn new(client: &Client, seat: Seat, changed: &'a Notify, office: &'a mut O) -> Self {
         let leases = Api::namespaced(client.clone(), &seat.namespace);
-        Self { leases, seat, rival: None, told: Told::Nothing, office }
+        Self { leases, seat, rival: None, told: Told::Nothing, changed, office }
+    }
+
+    async fn lead<W: Future>(mut self, stop: &CancellationToken, mut work: impl FnMut() -> W) -> Option<W::Output> {
+        loop {
+            let renewed = tokio::select! {
+                renewed = self.win() => renewed,
+                () = stop.cancelled() => return None,
+            };
+            let done = tokio::select! {
+                done = work() => Some(done),
+                () = self.hold(renewed) => None,
+            };
+            if done.is_some() {
+                self.give_back().await;
+                return done;
+            }
+        }
     }
 
     /// Until the lease is ours. Returns a time at which it was not over.
@@ -217,7 +230,10 @@ impl<'a, O: Office> Candidacy<'a, O> {
                 Ok(Attempt::Declined) => {}
                 Err(error) => self.tell(Told::NoAnswer, Some(&error)),
             }
-            sleep_until(next).await;
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = self.changed.notified() => {}
+            }
         }
     }
 
@@ -410,7 +426,8 @@ fn somebody_was_faster(status: &Status, new: bool) -> bool {
     if new { status.is_already_exists() } else { status.is_conflict() || status.is_not_found() }
 }
 
-fn holder_at(spec: LeaseSpec, now: Timestamp) -> Option<String> {
+/// Who holds such a lease, by the same comparison of clocks as in [`holder`].
+pub fn holder_at(spec: LeaseSpec, now: Timestamp) -> Option<String> {
     let age = now.duration_since(spec.renew_time.as_ref()?.0);
     let over = Duration::try_from(age).is_ok_and(|age| age > term(&spec));
     spec.holder_identity.filter(|holder| !holder.is_empty() && !over)

@@ -25,6 +25,7 @@ mod metrics;
 mod objects;
 mod observe;
 mod pairs;
+mod queue;
 mod reach;
 mod reconcile;
 mod run;

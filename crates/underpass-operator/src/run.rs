@@ -206,7 +206,9 @@ impl Controllers {
             let watch = Watch { labels: Some(proxy_deployment::OWNER_LABEL), ..self.watch(kind, &resource) };
             changes.push(watch.changes().filter_map(|meta| future::ready(owner(&meta))).boxed());
         }
-        self.start(ProxyServers::new(self.client.clone(), site), stream::select_all(changes));
+        let (wake, woken) = unbounded();
+        changes.push(woken.boxed());
+        self.start(ProxyServers::new(self.client.clone(), site, wake), stream::select_all(changes));
     }
 
     fn own_changes(&self, kind: &'static Kind) -> impl Stream<Item = ObjectMeta> + Send + use<> {

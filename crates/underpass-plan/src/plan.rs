@@ -52,7 +52,7 @@ pub enum Finalizer {
 }
 
 /// The closed set of things that are done outside of the API.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     CreateNetwork(NetworkRequest),
@@ -102,7 +102,7 @@ pub enum Action {
 }
 
 /// The container of a client proxy. Which ports it listens on is the tunnels' own agreement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientRequest {
     pub name: String,
@@ -113,7 +113,7 @@ pub struct ClientRequest {
 }
 
 /// The process of a server proxy, and where it finds the client proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerRequest {
     /// Each in the order in which they are tried.
@@ -121,7 +121,7 @@ pub struct ServerRequest {
     pub data: Vec<SocketAddr>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TunnelRequest {
     pub number: u32,
@@ -135,7 +135,7 @@ pub struct TunnelRequest {
 }
 
 /// The port that containers connect to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ClientPort {
     /// This one, or the tunnel cannot be.
@@ -145,7 +145,7 @@ pub enum ClientPort {
 }
 
 /// Where containers reach a tunnel, shown as the endpoints of a Service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientEndpoints {
     pub namespace: String,
@@ -160,7 +160,7 @@ pub struct ClientEndpoints {
 }
 
 /// A network that a container engine shall make.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkRequest {
     pub name: String,

@@ -70,6 +70,7 @@ fn on_a_cluster(object: ProxyServer, now: Timestamp) -> proxy_deployment::Observ
         pods: Vec::new(),
         attachment: Attachment::Found { config: None },
         infra_network: None,
+        address_owner: None,
         site: Site { image: "<the operator's own image>".to_owned(), openshift: false },
         failure: None,
         object,

@@ -58,6 +58,9 @@ pub struct Observed {
     /// The network of the Infra that it belongs to.
     #[serde(default)]
     pub infra_network: Option<Cidr>,
+    /// The ProxyServer that has its address on its network, if that is another.
+    #[serde(default)]
+    pub address_owner: Option<String>,
     pub site: Site,
     #[serde(default)]
     pub failure: Option<Failure>,
@@ -115,6 +118,8 @@ fn reasons(observed: &Observed, actions: &[Action], network: &Network) -> Vec<St
     let mut reasons = Vec::new();
     if let Some(failure) = observed.failure.as_ref().filter(|failure| failure.wait(observed.now).is_some()) {
         reasons.push(format!("waiting before the next attempt, because the last one failed: {}", failure.message));
+    } else if let Some(place) = changes::taken(observed, network) {
+        reasons.push(format!("nothing is made around what belongs to somebody else: {place}"));
     } else if actions.is_empty() {
         reasons.push("everything that it needs stands as it should".to_owned());
     } else {

@@ -29,7 +29,7 @@ use targets::Targets;
 
 pub use bootstrap::{ADMIN_CLUSTER, Bootstrap};
 pub use explain::{Answer, Explanation, Question, Step, Way, explain};
-pub use report::{Crossing, Crossings, backends, crossings};
+pub use report::{Crossing, Crossings, Proofs, backends, crossings};
 pub use targets::external_name;
 
 /// All that decides what a relay does.

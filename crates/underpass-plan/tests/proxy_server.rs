@@ -5,15 +5,16 @@
 
 mod snapshots;
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use underpass_plan::proxy_server::{Observed, Question, Way, explain, relay_table};
+use underpass_plan::proxy_server::{Observed, Proofs, Question, Way, backends, crossings, explain, relay_table};
 use underpass_resources::ProxyServer;
-use underpass_tables::{Expects, Listener, Opening, RelayTable, Route, Transport};
+use underpass_tables::{Endpoint, Expects, Listener, Opening, RelayTable, Route, Transport};
 
 #[derive(Clone, Default)]
 struct Objects {
@@ -45,6 +46,25 @@ impl Objects {
         };
         relay_table(7, &observed)
     }
+}
+
+/// A proof is of the backends that there were when it was made.
+#[test]
+fn a_backend_that_is_new_is_not_ready_before_it_was_tried() {
+    let text = include_str!("tables/hosted-cluster.txt").split("\n---- table\n").next().unwrap();
+    let objects = Objects::read(&serde_saphyr::from_multiple(text).unwrap());
+    let (proxy, table) = (&objects.proxies[0], objects.table());
+    let tried: Vec<String> = crossings(proxy, &table).into_keys().collect();
+    let [new, before @ ..] = &tried[..] else { panic!("nothing can be tried") };
+    let proofs: Proofs = before.iter().map(|name| (name.clone(), Ok(()))).collect();
+    let status = |proofs| {
+        let all = backends(proxy, &table, proofs, &BTreeMap::new());
+        all.into_iter().find(|status| status.name == *new).unwrap()
+    };
+    assert_eq!((status(Some(&proofs)).ready, status(Some(&proofs)).reason.as_deref()), (false, Some("NotTried")));
+    let now = Proofs::from([(new.clone(), Ok(()))]);
+    assert!(status(Some(&now)).ready);
+    assert_eq!(status(None).reason.as_deref(), Some("NotTried"));
 }
 
 #[test]
@@ -105,8 +125,10 @@ fn show_route(text: &mut String, route: &Route) {
             writeln!(text, "  {field}: {value}").unwrap();
         }
     }
-    for endpoint in &route.endpoints {
-        writeln!(text, "  endpoint {endpoint}").unwrap();
+    for Endpoint { address, zone, draining } in &route.endpoints {
+        let zone = zone.as_ref().map(|zone| format!(" in {zone}")).unwrap_or_default();
+        let draining = if *draining { ", draining" } else { "" };
+        writeln!(text, "  endpoint {address}{zone}{draining}").unwrap();
     }
     if let Some(trouble) = &route.trouble {
         writeln!(text, "  trouble: {trouble}").unwrap();

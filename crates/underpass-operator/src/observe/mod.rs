@@ -1,5 +1,6 @@
 //! One file per kind: what is gathered before the planner decides.
 
+mod addresses;
 mod container_network;
 mod proxy_server;
 mod tunnel_proxy;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
+use futures::channel::mpsc::UnboundedSender;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -16,6 +17,7 @@ use underpass_plan::{Failure, Plan};
 use underpass_resources::address::Cidr;
 use underpass_resources::{Infra, ProxyServer};
 
+use super::addresses::Addresses;
 use crate::objects;
 use crate::reconcile::{Key, ObserveError, Reconcile};
 
@@ -24,11 +26,13 @@ const KIND: &str = "ProxyServer";
 pub struct ProxyServers {
     client: Client,
     site: Site,
+    addresses: Addresses,
 }
 
 impl ProxyServers {
-    pub fn new(client: Client, site: Site) -> Self {
-        Self { client, site }
+    /// `wake` gets the keys of objects that another object concerns.
+    pub fn new(client: Client, site: Site, wake: UnboundedSender<Key>) -> Self {
+        Self { client, site, addresses: Addresses::new(wake) }
     }
 
     async fn found(&self, object: &ProxyServer) -> kube::Result<Vec<Value>> {
@@ -89,7 +93,12 @@ impl Reconcile for ProxyServers {
             |source: kube::Error| ObserveError::Object { kind: KIND, key: key.clone(), source: source.into() };
         let namespace = key.namespace.as_deref().unwrap_or("default");
         let objects: Api<ProxyServer> = Api::namespaced(self.client.clone(), namespace);
-        let Some(object) = objects.get_opt(&key.name).await.map_err(unreadable)? else { return Ok(None) };
+        self.addresses.fill(&self.client).await.map_err(unreadable)?;
+        let Some(object) = objects.get_opt(&key.name).await.map_err(unreadable)? else {
+            self.addresses.forget(key);
+            return Ok(None);
+        };
+        let address_owner = self.addresses.claim(key, &object).map(|owner| owner.to_string());
         let uid = object.metadata.uid.clone().unwrap_or_default();
         let (found, namespaces, pods, attachment, infra_network) = tokio::try_join!(
             self.found(&object),
@@ -106,6 +115,7 @@ impl Reconcile for ProxyServers {
             pods,
             attachment,
             infra_network,
+            address_owner,
             site: self.site.clone(),
             failure: failure.cloned(),
             now: Timestamp::now(),

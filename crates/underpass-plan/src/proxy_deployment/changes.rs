@@ -6,6 +6,8 @@
 //! something new about them.
 
 use serde_json::{Value, json};
+use underpass_resources::ProxyServer;
+use underpass_resources::proxy_server::ProxyServerSpec;
 
 use super::network::Network;
 use super::place::{self, Place, hash};
@@ -19,47 +21,64 @@ const APPLIED: &str = "underpass.dev/applied";
 /// The hash of what the ProxyServer said about the fields that may be changed by hand.
 const DECLARED: &str = "underpass.dev/declared";
 
+const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 const AMOUNTS: [(&str, &str); 4] =
     [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")];
 
 /// Everything that has to be done, in order.
 pub(super) fn actions(observed: &Observed, network: &Network) -> Vec<Action> {
+    let forgotten = pods::departed(observed).into_iter().map(|pod| Action::ForgetReport { pod });
+    if taken(observed, network).is_some() {
+        return forgotten.collect();
+    }
     let wanted = objects::wanted(observed, network);
     let mut actions: Vec<Action> = Vec::new();
     for (place, object) in &wanted {
-        if foreign(observed, place).is_some() {
-            continue;
-        }
-        let object = finished(place, object.clone(), own(observed, place));
+        let object = finished(&observed.object, place, object.clone(), own(observed, place));
         if own(observed, place).is_none_or(|found| !stands(&object, found)) {
             actions.push(Action::ApplyObject { place: place.clone(), object: Box::new(object) });
         }
     }
     let stays = |place: &Place| matches!(network, Network::Unusable(_)) && place.kind == place::DEPLOYMENT;
     actions.extend(superfluous(observed, |place| !stays(place) && !wanted.iter().any(|(other, _)| other == place)));
-    actions.extend(pods::departed(observed).into_iter().map(|pod| Action::ForgetReport { pod }));
+    actions.extend(forgotten);
     actions
 }
 
-/// Objects of ours that should not be there.
+/// Objects of ours that should not be there. The Role has the record of what stands in other namespaces: it goes when nothing else is left.
 pub(super) fn superfluous(observed: &Observed, unwanted: impl Fn(&Place) -> bool) -> Vec<Action> {
     let record = own(observed, &place::role(&observed.object));
     let places = place::places(&observed.object, record).into_iter().filter(unwanted);
-    let ours = places.filter_map(|place| Some((own(observed, &place)?, place)));
-    ours.filter(|(found, _)| found["metadata"]["deletionTimestamp"].is_null())
-        .map(|(found, place)| Action::DeleteObject { uid: text(&found["metadata"]["uid"]), place })
+    let ours: Vec<(&Value, Place)> = places.filter_map(|place| Some((own(observed, &place)?, place))).collect();
+    let is_last = |place: &Place| place.kind != place::ROLE || ours.len() == 1;
+    ours.iter()
+        .filter(|(found, place)| found["metadata"]["deletionTimestamp"].is_null() && is_last(place))
+        .map(|(found, place)| Action::DeleteObject { uid: text(&found["metadata"]["uid"]), place: place.clone() })
         .collect()
 }
 
-/// Somebody else's object at a place that we need.
-pub(super) fn foreign<'a>(observed: &'a Observed, place: &Place) -> Option<&'a Value> {
-    observed.found.iter().find(|found| place.is_of(found)).filter(|found| !is_ours(observed, found))
+/// A place that we need, with somebody else's object. Nothing is built around that: an account of others would get our rights, and pods would
+/// start with what others have written for them. What runs stays as it is.
+pub(super) fn taken(observed: &Observed, network: &Network) -> Option<Place> {
+    let is_foreign = |place: &Place| {
+        observed.found.iter().find(|found| place.is_of(found)).is_some_and(|found| !is_ours(observed, found))
+    };
+    objects::wanted(observed, network).into_iter().map(|(place, _)| place).find(is_foreign)
+}
+
+/// How many pods there are to be: as many as somebody has scaled the Deployment to, else as the object says.
+pub(super) fn replicas(observed: &Observed) -> u32 {
+    let proxy = &observed.object;
+    let by_hand = own(observed, &place::deployment(proxy))
+        .filter(|found| annotation(found, DECLARED) == Some(&declared(proxy)) && has_another_owner(found, &REPLICAS))
+        .and_then(|found| u32::try_from(found["spec"]["replicas"].as_u64()?).ok());
+    by_hand.unwrap_or(proxy.spec.replicas)
 }
 
 /// Without what was changed by hand, and with the hash of what is left.
-fn finished(place: &Place, mut object: Value, found: Option<&Value>) -> Value {
+fn finished(proxy: &ProxyServer, place: &Place, mut object: Value, found: Option<&Value>) -> Value {
     if place.kind == place::DEPLOYMENT {
-        let declared = hash(json!([object["spec"]["replicas"], all_resources(&object)]).to_string().as_bytes());
+        let declared = declared(proxy);
         if let Some(found) = found.filter(|found| annotation(found, DECLARED) == Some(&declared)) {
             leave_by_hand(&mut object, found);
         }
@@ -70,13 +89,13 @@ fn finished(place: &Place, mut object: Value, found: Option<&Value>) -> Value {
     object
 }
 
-fn all_resources(deployment: &Value) -> Vec<Value> {
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-    containers.into_iter().flatten().map(|container| container["resources"].clone()).collect()
+fn declared(proxy: &ProxyServer) -> String {
+    let ProxyServerSpec { replicas, data_plane, resources, manager_resources, .. } = &proxy.spec;
+    hash(json!([replicas, data_plane, resources, manager_resources]).to_string().as_bytes())
 }
 
 fn leave_by_hand(object: &mut Value, found: &Value) {
-    if has_another_owner(found, &["f:spec", "f:replicas"]) {
+    if has_another_owner(found, &REPLICAS) {
         object["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
     }
     let containers = object["spec"]["template"]["spec"]["containers"].as_array_mut();
@@ -156,8 +175,8 @@ mod tests {
         let fields = json!({ "f:spec": { "f:replicas": {} } });
         let written =
             |manager: &str| json!({ "metadata": { "managedFields": [{ "manager": manager, "fieldsV1": fields }] } });
-        assert!(has_another_owner(&written("kubectl"), &["f:spec", "f:replicas"]));
-        assert!(!has_another_owner(&written(OURSELVES), &["f:spec", "f:replicas"]));
+        assert!(has_another_owner(&written("kubectl"), &REPLICAS));
+        assert!(!has_another_owner(&written(OURSELVES), &REPLICAS));
         assert!(!has_another_owner(&written("kubectl"), &["f:spec", "f:paused"]));
     }
 }

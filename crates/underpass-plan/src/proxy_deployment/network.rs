@@ -3,14 +3,16 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use underpass_resources::address::Cidr;
+use underpass_resources::address::{Cidr, IpAddress};
 use underpass_resources::attachment::ResolvedAttachment;
 use underpass_resources::conditions::Finding;
 
-use super::{Attachment, Observed};
+use super::{Attachment, Observed, changes};
 use crate::proxy_server::key;
 
 pub(super) const NETWORK_READY: &str = "NetworkReady";
+/// What Multus reads of a pod.
+pub(super) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 pub(super) const NOT_FOUND: &str = "NADNotFound";
 
 /// The size of a network about which nobody says anything.
@@ -37,6 +39,9 @@ pub(super) struct Joined {
     pub(super) prefix_is_assumed: bool,
     /// Whether one pod at a time takes the address by itself.
     pub(super) floats: bool,
+    /// Who leads to other networks, and whether what is sent to them goes there.
+    pub(super) gateway: Option<IpAddr>,
+    pub(super) gateway_is_used: bool,
 }
 
 impl Network {
@@ -46,7 +51,14 @@ impl Network {
         let (Some(definition), Some(address)) = (wanted, spec.network_config.server_ip.address()) else {
             return Self::Pods;
         };
-        let floats = spec.replicas > 1;
+        if let Some(owner) = &observed.address_owner {
+            let ResolvedAttachment { namespace, name } = &definition;
+            let message = format!(
+                "{address} on NetworkAttachmentDefinition {namespace}/{name} belongs to ProxyServer {owner}: choose another serverIP"
+            );
+            return Self::Unusable(Finding::no(NETWORK_READY, "IPConflict", message));
+        }
+        let floats = changes::replicas(observed) > 1;
         let config = match usable(&observed.attachment, &definition, floats) {
             Ok(config) => config,
             Err(finding) => return Self::Unusable(finding),
@@ -58,12 +70,16 @@ impl Network {
             .or_else(|| observed.infra_network.as_ref().and_then(Cidr::parts).map(|(_, prefix)| prefix))
             .or_else(|| prefix_of(&config));
         let usual = if address.is_ipv4() { USUAL_PREFIX.0 } else { USUAL_PREFIX.1 };
+        let gateway = spec.network_config.gateway.as_ref().and_then(IpAddress::address);
         Self::Joined(Joined {
             definition,
             address,
             prefix: known.unwrap_or(usual),
             prefix_is_assumed: known.is_none(),
             floats,
+            gateway,
+            // A pod that takes the address by itself sees to its routes too.
+            gateway_is_used: gateway.is_some_and(|gateway| floats || sends_by(&config, gateway)),
         })
     }
 }
@@ -71,6 +87,17 @@ impl Network {
 impl Joined {
     pub(super) fn address_with_prefix(&self) -> String {
         format!("{}/{}", self.address, self.prefix)
+    }
+
+    pub(super) fn how_to_use_the_gateway(&self) -> String {
+        let ResolvedAttachment { namespace, name } = &self.definition;
+        let everywhere = if self.address.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+        let gateway = self.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
+        format!(
+            "only machines on the network itself are answered, because nothing is sent by the gateway {gateway}: give the ipam of \
+             NetworkAttachmentDefinition {namespace}/{name} the route {} and chain the plugin sbr, or let there be several replicas",
+            json!({ "dst": everywhere, "gw": gateway })
+        )
     }
 
     /// What Multus reads. The address is said twice: a plugin that declares that it takes addresses gets the first; the allocators of others
@@ -81,6 +108,12 @@ impl Joined {
         json!([{ "name": name, "namespace": namespace, "ips": [address], "cni-args": { "ips": [address] } }])
             .to_string()
     }
+}
+
+/// Whether the pods of a template have an address for good, and not by turns.
+pub(super) fn is_static(template: &Value) -> bool {
+    let asked = template["metadata"]["annotations"][NETWORKS].as_str();
+    asked.is_some_and(|asked| !asked.contains(PLACEHOLDER))
 }
 
 /// What the definition says, if pods can join by it with an address of our choice.
@@ -109,8 +142,15 @@ fn usable(attachment: &Attachment, definition: &ResolvedAttachment, floats: bool
         let message = format!("spec.config of NetworkAttachmentDefinition {namespace}/{name} is not JSON: correct it");
         return no("NADUnsuitable", message);
     };
-    if floats && ipam(&config).is_none() || takes_addresses(&config) {
+    if floats && ipam(&config).is_none() || takes_addresses(&config, floats) {
         return Ok(config);
+    }
+    if takes_addresses(&config, false) {
+        let message = format!(
+            "NetworkAttachmentDefinition {namespace}/{name} cannot be joined by several pods that take turns at one address: host-local \
+             gives no two pods the same; let its ipam be of type static, or leave it out"
+        );
+        return no("NADUnsuitable", message);
     }
     let message = format!(
         "NetworkAttachmentDefinition {namespace}/{name} cannot give a pod the address that it asks for: its ipam must be of \
@@ -131,9 +171,23 @@ fn ipam(config: &Value) -> Option<&Value> {
     plugins(config).into_iter().map(|plugin| &plugin["ipam"]).find(|ipam| ipam["type"].is_string())
 }
 
-fn takes_addresses(config: &Value) -> bool {
-    ipam(config).is_some_and(|ipam| ipam["type"] == "static" || ipam["type"] == "host-local")
+/// While pods take turns all ask for the same one, outside of whatever range is given away there.
+fn takes_addresses(config: &Value, floats: bool) -> bool {
+    ipam(config).is_some_and(|ipam| ipam["type"] == "static" || ipam["type"] == "host-local" && !floats)
         || plugins(config).iter().any(|plugin| plugin["capabilities"]["ips"] == true)
+}
+
+/// Whether pods send by a gateway what they send from their address there, and nothing else: a route to it, which the plugin `sbr` puts into
+/// a table for that address. Of a file on the nodes that is not known.
+fn sends_by(config: &Value, gateway: IpAddr) -> bool {
+    let leads = |route: &Value| {
+        let goes = |field: &str| route[field].as_str().unwrap_or_default();
+        ["0.0.0.0/0", "::/0"].contains(&goes("dst")) && goes("gw").parse() == Ok(gateway)
+    };
+    let routes = ipam(config).and_then(|ipam| ipam["routes"].as_array());
+    config.is_null()
+        || plugins(config).iter().any(|plugin| plugin["type"] == "sbr")
+            && routes.is_some_and(|all| all.iter().any(leads))
 }
 
 /// The size of the network, where the definition says it.

@@ -5,40 +5,46 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::{Value, json};
 use underpass_resources::proxy_backend::BackendProtocol;
-use underpass_resources::proxy_server::{ADMIN_PORT, CONSTRAINTS_ROLE, DataPlane, METRICS_PORT, TARGETS_ROLE};
+use underpass_resources::proxy_server::{
+    ADMIN_PORT, CONSTRAINTS_ROLE, DataPlane, METRICS_PORT, REPLICAS_CONSTRAINTS_ROLE, TARGETS_ROLE,
+};
 use underpass_resources::{HOSTED_CLUSTER_GROUP, ProxyServer};
 
-use super::network::Network;
+use super::network::{self, Network};
 use super::place::{self, Place, RECORD, hash};
-use super::{OWNER_ANNOTATION, OWNER_LABEL, Observed, own, pod};
+use super::{OWNER_ANNOTATION, OWNER_LABEL, Observed, changes, own, pod};
 use crate::proxy_server::{Bootstrap, key};
 
 const ROLES: &str = "rbac.authorization.k8s.io";
 
 /// With the place of each. The Deployment is left out as long as its network cannot be joined: one that runs stays as it is.
 pub(super) fn wanted(observed: &Observed, network: &Network) -> Vec<(Place, Value)> {
-    let proxy = &observed.object;
+    let (proxy, replicas) = (&observed.object, changes::replicas(observed));
     let mut all = Vec::new();
     if proxy.spec.service_account_name.is_none() {
         all.push((place::account(proxy), json!({ "automountServiceAccountToken": false })));
     }
-    all.push((place::role(proxy), json!({ "rules": rules(proxy) })));
+    all.push((place::role(proxy), json!({ "rules": rules(proxy, replicas) })));
     all.push((place::binding(proxy), binding(proxy, "Role", &place::role(proxy).name)));
     if observed.site.openshift {
         all.push((place::constraints_binding(proxy), binding(proxy, "ClusterRole", CONSTRAINTS_ROLE)));
+        if pod::moves_an_address(observed, network) {
+            let binding = binding(proxy, "ClusterRole", REPLICAS_CONSTRAINTS_ROLE);
+            all.push((place::replicas_constraints_binding(proxy), binding));
+        }
     }
     let bootstrap = (proxy.spec.data_plane == DataPlane::Envoy).then(|| bootstrap(proxy));
     if let Some(text) = &bootstrap {
         all.push((place::config_map(proxy), json!({ "data": { "bootstrap.json": text } })));
     }
     all.push((place::service(proxy), json!({ "spec": service(proxy) })));
-    if proxy.spec.replicas > 1 {
+    if replicas > 1 {
         all.push((place::budget(proxy), json!({ "spec": budget(proxy) })));
         all.push((place::lease(proxy), json!({})));
     }
     if !matches!(network, Network::Unusable(_)) {
         let template = pod::template(observed, network, bootstrap.as_deref());
-        all.push((place::deployment(proxy), json!({ "spec": deployment(proxy, &template) })));
+        all.push((place::deployment(proxy), json!({ "spec": deployment(observed, &template) })));
     }
     for namespace in place::target_namespaces(proxy).intersection(&observed.namespaces) {
         let binding = binding(proxy, "ClusterRole", TARGETS_ROLE);
@@ -103,17 +109,18 @@ pub(super) fn selector(proxy: &ProxyServer) -> Value {
     json!({ "app": "proxy-server", HOSTED_CLUSTER_GROUP: place::instance(proxy) })
 }
 
-fn rules(proxy: &ProxyServer) -> Value {
+fn rules(proxy: &ProxyServer, replicas: u32) -> Value {
     let name = key(&proxy.metadata).1;
     let group = [HOSTED_CLUSTER_GROUP];
     let mut rules = vec![
         json!({ "apiGroups": group, "resources": ["proxyservers"], "resourceNames": [name], "verbs": ["get", "list", "watch"] }),
         json!({ "apiGroups": group, "resources": ["proxyservers/status"], "resourceNames": [name], "verbs": ["patch"] }),
     ];
-    if proxy.spec.replicas > 1 {
+    if replicas > 1 {
         let lease = place::lease(proxy).name;
         rules.push(json!({
-            "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [lease], "verbs": ["get", "update", "patch"],
+            "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [lease],
+            "verbs": ["get", "list", "watch", "update", "patch"],
         }));
     }
     json!(rules)
@@ -132,6 +139,7 @@ fn bootstrap(proxy: &ProxyServer) -> String {
         node: &format!("{namespace}/{name}"),
         xds_port: proxy.spec.xds_port,
         admin: SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT)),
+        only_by_loopback: true,
         max_connections: proxy.spec.limits.as_ref().and_then(|limits| limits.max_connections),
     };
     format!("{:#}\n", bootstrap.to_json())
@@ -163,14 +171,12 @@ fn budget(proxy: &ProxyServer) -> Value {
     })
 }
 
-/// Two pods with one address would both be wrong: the old one goes first.
-fn deployment(proxy: &ProxyServer, template: &Value) -> Value {
-    let strategy = match proxy.spec.replicas {
-        1 => json!({ "type": "Recreate" }),
-        _ => json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } }),
-    };
+/// How many there are is the object's word, which whoever scales by hand overrules.
+fn deployment(observed: &Observed, template: &Value) -> Value {
+    let proxy = &observed.object;
+    let (replicas, strategy) = rollout(observed, template);
     json!({
-        "replicas": proxy.spec.replicas,
+        "replicas": replicas,
         "revisionHistoryLimit": 2,
         "selector": { "matchLabels": selector(proxy) },
         "strategy": strategy,
@@ -178,7 +184,98 @@ fn deployment(proxy: &ProxyServer, template: &Value) -> Value {
     })
 }
 
+/// How many pods there are to be now, and in which order they follow those of before. Two with one address would both be wrong: of one that
+/// has it for good the old one goes first. When several take turns after that, the first of them comes while the old one serves, and takes the
+/// address when that has gone; the others come afterwards, because a Deployment that is told both at once makes more pods of the old kind.
+fn rollout(observed: &Observed, template: &Value) -> (u32, Value) {
+    let wanted = observed.object.spec.replicas;
+    let rolling = |surge: u8, unavailable: u8| {
+        let pace = json!({ "maxSurge": surge, "maxUnavailable": unavailable });
+        json!({ "type": "RollingUpdate", "rollingUpdate": pace })
+    };
+    let one_by_one = json!({ "type": "Recreate" });
+    if changes::replicas(observed) <= 1 {
+        return (wanted, one_by_one);
+    }
+    let found = own(observed, &place::deployment(&observed.object));
+    let found = found.filter(|found| !network::is_static(template) && !has_followed(found));
+    match found.and_then(|found| found["spec"]["replicas"].as_u64()) {
+        Some(0 | 1) => (1, rolling(1, 0)),
+        Some(_) => (wanted, one_by_one),
+        None => (wanted, rolling(0, 1)),
+    }
+}
+
+/// Whether no pod is left of a template whose pods have an address for good. Where pods follow each other as they do among several, that was
+/// so before.
+fn has_followed(found: &Value) -> bool {
+    let (status, strategy) = (&found["status"], &found["spec"]["strategy"]);
+    let is_counted = status["observedGeneration"].as_i64() >= found["metadata"]["generation"].as_i64();
+    let all_new = is_counted && status["replicas"].as_u64() == status["updatedReplicas"].as_u64();
+    !network::is_static(&found["spec"]["template"]) && (all_new || strategy["rollingUpdate"]["maxSurge"] == 0)
+}
+
 /// What decides whether a pod has to start anew to read its bootstrap configuration.
 pub(super) fn fingerprint(bootstrap: &str) -> String {
     hash(bootstrap.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use super::*;
+
+    const STATIC: &str = r#"[{"name":"vlan","ips":["192.168.100.4/24"]}]"#;
+
+    /// Of a proxy with three replicas, where a Deployment stands with so many pods, of which so many are new.
+    fn rollout_from(asked: &str, strategy: &Value, replicas: u32, new: u32) -> (u32, Value) {
+        let observed = json!({
+            "object": {
+                "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+                "metadata": { "name": "edge", "namespace": "hosted", "uid": "u-1" },
+                "spec": {
+                    "replicas": 3, "backends": [],
+                    "networkConfig": { "serverIP": "192.168.100.4/24", "networkAttachmentName": "vlan" },
+                },
+            },
+            "attachment": { "found": { "config": "{\"type\": \"macvlan\"}" } },
+            "found": [{
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": { "name": "proxy-server-edge", "namespace": "hosted", "generation": 2, "labels": { OWNER_LABEL: "u-1" } },
+                "spec": {
+                    "replicas": replicas, "strategy": strategy,
+                    "template": { "metadata": { "annotations": { network::NETWORKS: asked } } },
+                },
+                "status": { "observedGeneration": 2, "replicas": replicas.max(new), "updatedReplicas": new },
+            }],
+            "site": { "image": "underpass:1" },
+            "now": "2026-01-01T00:00:00Z",
+        });
+        let observed: Observed = serde_json::from_value(observed).unwrap();
+        let joined = Network::of(&observed);
+        rollout(&observed, &pod::template(&observed, &joined, None))
+    }
+
+    fn rolling(surge: u8, unavailable: u8) -> Value {
+        let pace = json!({ "maxSurge": surge, "maxUnavailable": unavailable });
+        json!({ "type": "RollingUpdate", "rollingUpdate": pace })
+    }
+
+    /// No second pod ever gets an address that a first one has for good.
+    #[test]
+    fn one_becomes_several_in_two_steps() {
+        let (alone, turns) = (json!({ "type": "Recreate" }), r#"[{"ips":["169.254.254.254/32"]}]"#);
+        assert_eq!(
+            rollout_from(STATIC, &alone, 1, 1),
+            (1, rolling(1, 0)),
+            "the first that takes turns comes beside it"
+        );
+        assert_eq!(rollout_from(turns, &rolling(1, 0), 2, 1), (3, alone.clone()), "somebody scales meanwhile");
+        assert_eq!(rollout_from(turns, &rolling(1, 0), 1, 0), (1, rolling(1, 0)), "the old one is still there");
+        assert_eq!(rollout_from(turns, &rolling(1, 0), 1, 1), (3, rolling(0, 1)), "the others follow");
+        assert_eq!(rollout_from(turns, &rolling(0, 1), 3, 1), (3, rolling(0, 1)), "a new image is nothing special");
+        assert_eq!(rollout_from(STATIC, &alone, 3, 3), (3, alone.clone()), "scaled by hand: all of these go at once");
+        assert_eq!(rollout_from(turns, &alone, 3, 0), (3, alone), "until they are gone");
+    }
 }

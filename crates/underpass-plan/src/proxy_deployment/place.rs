@@ -20,7 +20,7 @@ const NAME_LENGTH: usize = 253;
 const MANAGER_LENGTH: usize = 128;
 
 /// A kind of Kubernetes as it is addressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectKind {
     pub api_version: &'static str,
@@ -29,7 +29,7 @@ pub struct ObjectKind {
 }
 
 /// Where one object stands, or would.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
     #[serde(flatten)]
@@ -98,6 +98,7 @@ pub fn places(proxy: &ProxyServer, record: Option<&Value>) -> Vec<Place> {
         role(proxy),
         binding(proxy),
         constraints_binding(proxy),
+        replicas_constraints_binding(proxy),
         config_map(proxy),
         service(proxy),
         budget(proxy),
@@ -135,6 +136,11 @@ pub(super) fn binding(proxy: &ProxyServer) -> Place {
 
 pub(super) fn constraints_binding(proxy: &ProxyServer) -> Place {
     Place::of(proxy, ROLE_BINDING, bounded(&format!("{}-proxy-scc", key(&proxy.metadata).1), NAME_LENGTH))
+}
+
+/// Another one, since the role of a binding cannot be changed.
+pub(super) fn replicas_constraints_binding(proxy: &ProxyServer) -> Place {
+    Place::of(proxy, ROLE_BINDING, bounded(&format!("{}-proxy-replicas-scc", key(&proxy.metadata).1), NAME_LENGTH))
 }
 
 pub(super) fn budget(proxy: &ProxyServer) -> Place {

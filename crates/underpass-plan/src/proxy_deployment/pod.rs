@@ -8,8 +8,8 @@ use underpass_resources::ProxyServer;
 use underpass_resources::compute::Resources;
 use underpass_resources::proxy_server::{ADMIN_PORT, DataPlane, MANAGER_PORT, METRICS_PORT};
 
-use super::network::{Joined, Network};
-use super::{OWNER_ANNOTATION, Observed, objects, place};
+use super::network::{Joined, NETWORKS, Network};
+use super::{OWNER_ANNOTATION, Observed, changes, objects, place};
 use crate::proxy_server::key;
 
 /// The user that our image names, which exists nowhere else.
@@ -34,7 +34,7 @@ pub(super) fn template(observed: &Observed, network: &Network, bootstrap: Option
         annotations["underpass.dev/bootstrap"] = json!(objects::fingerprint(bootstrap));
     }
     if let Network::Joined(joined) = network {
-        annotations["k8s.v1.cni.cncf.io/networks"] = json!(joined.annotation());
+        annotations[NETWORKS] = json!(joined.annotation());
     }
     json!({
         "metadata": { "labels": objects::labels(proxy), "annotations": annotations },
@@ -45,6 +45,12 @@ pub(super) fn template(observed: &Observed, network: &Network, bootstrap: Option
 /// The account under which the pods run.
 pub(super) fn account(proxy: &ProxyServer) -> String {
     proxy.spec.service_account_name.as_ref().map_or_else(|| place::account(proxy).name, ToString::to_string)
+}
+
+/// Whether serverIP goes from pod to pod, which takes somebody in them who may do that. Of a network that cannot be joined now, there may
+/// still be pods.
+pub(super) fn moves_an_address(observed: &Observed, network: &Network) -> bool {
+    changes::replicas(observed) > 1 && !matches!(network, Network::Pods)
 }
 
 /// The container that carries the traffic.
@@ -63,7 +69,7 @@ fn pod(observed: &Observed, network: &Network) -> Value {
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "terminationGracePeriodSeconds": proxy.spec.drain_seconds + GRACE,
-        "securityContext": security(observed),
+        "securityContext": security(observed, network),
         "affinity": apart(proxy),
         "containers": containers(observed, network),
         "volumes": volumes(proxy),
@@ -76,14 +82,14 @@ fn pod(observed: &Observed, network: &Network) -> Value {
     spec
 }
 
-fn security(observed: &Observed) -> Value {
+fn security(observed: &Observed, network: &Network) -> Value {
     let mut context = json!({
         "runAsNonRoot": true,
         "seccompProfile": { "type": "RuntimeDefault" },
         "sysctls": [{ "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" }],
     });
-    // OpenShift gives every namespace users of its own and refuses others.
-    if !observed.site.openshift {
+    // OpenShift gives every namespace users of its own and refuses others; but where one has to be root, it chooses none for the others.
+    if !observed.site.openshift || moves_an_address(observed, network) {
         context["runAsUser"] = json!(USER);
         context["runAsGroup"] = json!(USER);
     }
@@ -119,18 +125,20 @@ fn containers(observed: &Observed, network: &Network) -> Vec<Value> {
 fn address(observed: &Observed, joined: &Joined) -> Value {
     let proxy = &observed.object;
     let (namespace, _) = key(&proxy.metadata);
+    let mut args = vec![
+        "floating-address".to_owned(),
+        format!("--address={}", joined.address_with_prefix()),
+        format!("--interface={INTERFACE}"),
+        format!("--namespace={namespace}"),
+        format!("--lease={}", place::lease(proxy).name),
+        format!("--ready=http://127.0.0.1:{ADMIN_PORT}/ready"),
+    ];
+    args.extend(joined.gateway.as_ref().map(|gateway| format!("--gateway={gateway}")));
     json!({
         "name": "address",
         "image": our_image(observed),
         "imagePullPolicy": "IfNotPresent",
-        "args": [
-            "floating-address",
-            format!("--address={}", joined.address_with_prefix()),
-            format!("--interface={INTERFACE}"),
-            format!("--namespace={namespace}"),
-            format!("--lease={}", place::lease(proxy).name),
-            format!("--ready=http://127.0.0.1:{ADMIN_PORT}/ready"),
-        ],
+        "args": args,
         "env": [field("POD_NAME", "metadata.name")],
         "resources": { "requests": { "cpu": "10m", "memory": "32Mi" }, "limits": { "cpu": "250m", "memory": "128Mi" } },
         "securityContext": {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use underpass_resources::proxy_server::PodReport;
 
@@ -13,6 +14,8 @@ use super::Observed;
 pub(super) const CONFLICT: &str = "underpass.dev/address-conflict";
 /// What Multus writes about the networks of a pod.
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// More than a node needs to connect a pod.
+const A_NETWORK_TAKES: SignedDuration = SignedDuration::from_secs(10);
 /// Why the kubelet does not start a container, when it is the image.
 const IMAGE_TROUBLE: [&str; 5] =
     ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"];
@@ -46,6 +49,18 @@ pub(super) fn name(pod: &Pod) -> &str {
 pub(super) fn runs(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && phase == Some("Running")
+}
+
+/// Whether a node has had time to set up its network, and has not: what keeps it is told in Events of the pod alone.
+pub(super) fn waits_for_its_network(pod: &Pod, now: Timestamp) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let since = status.start_time.as_ref().map_or(now, |time| time.0);
+    let lacks_it = status
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == "PodReadyToStartContainers" && condition.status == "False");
+    pod.metadata.deletion_timestamp.is_none() && lacks_it && now.duration_since(since) > A_NETWORK_TAKES
 }
 
 fn network_status(pod: &Pod) -> Vec<Attached> {

@@ -1,24 +1,35 @@
 //! What is said about a proxy, from what its Deployment, its pods and their data planes show.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use underpass_resources::conditions::{self, Finding, READY, Truth};
 use underpass_resources::proxy_server::{BackendStatus, DataPlane, PodReport, ProxyServerStatus as Status};
 
 use super::network::{NETWORK_READY, Network};
-use super::{Observed, changes, deployment, objects, own, place, pods};
+use super::{Observed, changes, deployment, own, place, pods};
 use crate::plan::{Event, Severity};
 
-/// What pods and Deployments do is told; a definition that somebody has still to make is not.
+/// What is not ready is looked at after this time, and then later and later: what its pods and its Deployment do is told anyway.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const AT_LAST: Duration = Duration::from_secs(300);
+/// Nobody tells of a network or a namespace that somebody has still to make, nor of what somebody has to remove, and who does that waits.
+const AT_LAST_UNTOLD: Duration = Duration::from_secs(30);
+
+/// A lease that was renewed longer ago has no holder. It lasts two seconds; the rest is for clocks that differ.
+const LAPSED: SignedDuration = SignedDuration::from_secs(15);
 
 const CONFIGURATION_VALID: &str = "ConfigurationValid";
 const BACKENDS_RESOLVED: &str = "BackendsResolved";
 const PROGRESSING: &str = "Progressing";
 const DEGRADED: &str = "Degraded";
+const NAME_TAKEN: &str = "NameTaken";
+const GATEWAY_UNUSED: &str = "GatewayUnused";
 
 /// What is written and said.
 pub(super) struct Told {
@@ -40,11 +51,11 @@ pub(super) fn tell(observed: &Observed, network: &Network) -> Told {
     let facts = Facts { observed, network, deployment: deployment(observed), reports: pods::reports(observed) };
     let parts = [facts.network(), facts.configuration(), facts.backends(), facts.progressing(), facts.degraded()];
     let ready = facts.ready(&parts);
-    // Who holds a floating address is not told either: its Lease is renewed all the time.
-    let waits = ready.status != Truth::True || matches!(network, Network::Joined(joined) if joined.floats);
+    let look_again_after = facts.look_again_after(&ready);
     let findings = std::iter::once(ready).chain(parts);
-    let told = record(observed, &facts.shown(), findings);
-    Told { look_again_after: waits.then_some(LOOK_AGAIN), ..told }
+    let mut told = record(observed, &facts.shown(), findings);
+    told.events.extend(facts.assumed_prefix());
+    Told { look_again_after, ..told }
 }
 
 /// While it is being deleted, with what is still there.
@@ -94,6 +105,32 @@ fn is_patient(reason: &str) -> bool {
 }
 
 impl Facts<'_> {
+    fn look_again_after(&self, ready: &Finding) -> Option<Duration> {
+        // Who holds a floating address is not told: its Lease is renewed all the time.
+        if matches!(self.network, Network::Joined(joined) if joined.floats) {
+            return Some(LOOK_AGAIN);
+        }
+        let untold = matches!(self.network, Network::Unusable(_))
+            || ready.reason == NAME_TAKEN
+            || !self.missing_namespaces().is_empty();
+        let at_last = if untold { AT_LAST_UNTOLD } else { AT_LAST };
+        match ready.status {
+            Truth::True => untold.then_some(at_last),
+            _ => Some(self.unready_for().clamp(LOOK_AGAIN, at_last)),
+        }
+    }
+
+    fn stored_conditions(&self) -> &[Condition] {
+        self.observed.object.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default()
+    }
+
+    fn unready_for(&self) -> Duration {
+        let since =
+            conditions::find(self.stored_conditions(), READY).filter(|ready| ready.status != Truth::True.as_str());
+        let since = since.map_or(self.observed.now, |ready| ready.last_transition_time.0);
+        self.observed.now.duration_since(since).try_into().unwrap_or_default()
+    }
+
     fn network(&self) -> Finding {
         let joined = match self.network {
             Network::Unusable(finding) => return finding.clone(),
@@ -110,42 +147,69 @@ impl Facts<'_> {
             remarks =
                 format!("; nobody says how large its network is, so /{size} is assumed: write serverIP with a prefix");
         }
-        if self.observed.object.spec.network_config.gateway.is_some() {
-            remarks.push_str("; the gateway is not used yet: only machines on the network itself are answered");
-        }
         let address = joined.address;
         if joined.floats {
             return self.floating(address, &remarks);
         }
-        let running = || self.observed.pods.iter().filter(|pod| pods::runs(pod));
-        if let Some(pod) = running().find(|pod| pods::addresses(pod).contains(&address)) {
+        if let Some(pod) = self.static_holder(address) {
             let message = format!("pod {} has {address}{remarks}", pods::name(pod));
             return Finding::yes(NETWORK_READY, "Attached", message);
         }
-        match running().find(|pod| pods::has_network_status(pod)) {
+        let mut running = self.observed.pods.iter().filter(|pod| pods::runs(pod));
+        match running.find(|pod| pods::has_network_status(pod)) {
             Some(pod) => {
                 let others: Vec<String> = pods::addresses(pod).iter().map(ToString::to_string).collect();
+                let found = if others.is_empty() { "no address".to_owned() } else { others.join(", ") };
                 let message = format!(
-                    "pod {} has {} and not serverIP {address}: look at the ipam of its NetworkAttachmentDefinition",
+                    "pod {} has {found} and not serverIP {address}: look at the ipam of its NetworkAttachmentDefinition",
                     pods::name(pod),
-                    others.join(", ")
                 );
                 Finding::no(NETWORK_READY, "IPMismatch", message)
             }
-            None => Finding::no(NETWORK_READY, "Attaching", format!("no pod has {address} yet{remarks}")),
+            None => self.attaching(address, &remarks),
         }
     }
 
+    /// Told once, before anything else is known of the network.
+    fn assumed_prefix(&self) -> Option<Event> {
+        let Network::Joined(joined) = self.network else { return None };
+        let is_new = conditions::find(self.stored_conditions(), NETWORK_READY).is_none();
+        let note = || {
+            let (address, prefix) = (joined.address, joined.prefix);
+            format!(
+                "nobody says how large the network of serverIP is; it is taken for {address}/{prefix}: write it so, or otherwise"
+            )
+        };
+        let event = || Event { severity: Severity::Warning, reason: "PrefixAssumed", note: note() };
+        (joined.prefix_is_assumed && is_new).then(event)
+    }
+
+    /// The pod that was given the address for good.
+    fn static_holder(&self, address: IpAddr) -> Option<&Pod> {
+        self.observed.pods.iter().find(|pod| pods::runs(pod) && pods::addresses(pod).contains(&address))
+    }
+
+    fn attaching(&self, address: IpAddr, remarks: &str) -> Finding {
+        let stuck = self.observed.pods.iter().find(|pod| pods::waits_for_its_network(pod, self.observed.now));
+        let stuck = stuck.map(|pod| {
+            let (namespace, name) = (&pod.metadata.namespace.clone().unwrap_or_default(), pods::name(pod));
+            format!("; the node of pod {name} cannot set up its network: kubectl describe pod -n {namespace} {name} says why")
+        });
+        let message = format!("no pod has {address} yet{remarks}{}", stuck.unwrap_or_default());
+        Finding::no(NETWORK_READY, "Attaching", message)
+    }
+
     /// Of several pods one holds the address, by a Lease.
-    fn floating(&self, address: std::net::IpAddr, remarks: &str) -> Finding {
+    fn floating(&self, address: IpAddr, remarks: &str) -> Finding {
         if let Some(mac) = self.lease_annotation(pods::CONFLICT) {
             let message =
                 format!("{address} is in use on the network by {mac}: no pod takes it before that one has gone");
             return Finding::no(NETWORK_READY, "IPConflict", message);
         }
-        match self.holder() {
+        // One of before there were several may have it still.
+        match self.holder().or_else(|| self.static_holder(address).map(pods::name)) {
             Some(pod) => Finding::yes(NETWORK_READY, "Attached", format!("pod {pod} has {address}{remarks}")),
-            None => Finding::no(NETWORK_READY, "Attaching", format!("no pod has {address} yet{remarks}")),
+            None => self.attaching(address, remarks),
         }
     }
 
@@ -157,9 +221,14 @@ impl Facts<'_> {
         self.lease()?["metadata"]["annotations"][name].as_str()
     }
 
-    /// The pod that holds the lease, if it is there.
+    /// The pod that holds the lease, if it is there and renews it.
     fn holder(&self) -> Option<&str> {
-        let holder = self.lease()?["spec"]["holderIdentity"].as_str()?;
+        let spec = &self.lease()?["spec"];
+        let renewed: Timestamp = spec["renewTime"].as_str()?.parse().ok()?;
+        if self.observed.now.duration_since(renewed) > LAPSED {
+            return None;
+        }
+        let holder = spec["holderIdentity"].as_str()?;
         let names = self.observed.pods.iter().filter(|pod| pods::runs(pod)).map(pods::name);
         names
             .filter(|name| holder.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
@@ -175,14 +244,15 @@ impl Facts<'_> {
         }
         let excluded = self.backends_with("Excluded");
         if let Some(first) = excluded.first() {
-            let why = first.last_error.as_deref().unwrap_or_default();
-            let message = format!("left out of the configuration: {}: {why}", called(&excluded));
+            let message = format!("left out of the configuration: {}", troubles(first, &excluded));
             return Finding::no(CONFIGURATION_VALID, "DuplicateMatch", message);
         }
         let current =
             |report: &&&PodReport| report.observed_generation == generation && report.configuration_version.is_some();
-        let current = self.reports.iter().filter(current).count();
-        if current == 0 || current < self.reports.len() {
+        // Among several the one that has the address counts: another may be on a node that is gone.
+        let counts = |report: &&&PodReport| self.holder().is_none_or(|holder| report.name == holder);
+        let mut reports = self.reports.iter().filter(counts).peekable();
+        if reports.peek().is_none() || !reports.all(|report| current(&report)) {
             let message = "no data plane has said yet that it runs the newest configuration";
             return Finding::unknown(CONFIGURATION_VALID, "WaitingForProof", message);
         }
@@ -202,8 +272,7 @@ impl Facts<'_> {
         for reason in ["ServiceNotFound", "NoEndpoints"] {
             let these = self.backends_with(reason);
             if let Some(first) = these.first() {
-                let why = first.last_error.as_deref().unwrap_or_default();
-                return Finding::no(BACKENDS_RESOLVED, reason, format!("{}: {why}", called(&these)));
+                return Finding::no(BACKENDS_RESOLVED, reason, troubles(first, &these));
             }
         }
         if self.reports.is_empty() {
@@ -229,17 +298,28 @@ impl Facts<'_> {
     }
 
     fn degraded(&self) -> Finding {
+        if let Some(place) = changes::taken(self.observed, self.network) {
+            let message = format!(
+                "{place} is there already and belongs to somebody else, so that nothing is made: rename this ProxyServer, or remove that one"
+            );
+            return Finding::yes(DEGRADED, NAME_TAKEN, message);
+        }
+        if let Network::Unusable(finding) = self.network {
+            return Finding::yes(DEGRADED, finding.reason, finding.message.clone());
+        }
         if let Some((reason, message)) = pods::trouble(self.deployment.as_ref(), &self.observed.pods) {
             return Finding::yes(DEGRADED, reason, message);
         }
         let is_stuck = |backend: &&BackendStatus| !backend.ready && backend.reason.as_deref() != Some("NotTried");
         let stuck: Vec<&BackendStatus> = self.shown_backends().filter(is_stuck).collect();
         match stuck.first() {
-            Some(first) => {
-                let why = first.last_error.as_deref().unwrap_or("not served");
-                Finding::yes(DEGRADED, "BackendsUnavailable", format!("{}: {why}", called(&stuck)))
-            }
-            None => Finding::no(DEGRADED, "AsExpected", "nothing is known to be wrong"),
+            Some(first) => Finding::yes(DEGRADED, "BackendsUnavailable", troubles(first, &stuck)),
+            None => match self.network {
+                Network::Joined(joined) if joined.gateway.is_some() && !joined.gateway_is_used => {
+                    Finding::yes(DEGRADED, GATEWAY_UNUSED, joined.how_to_use_the_gateway())
+                }
+                _ => Finding::no(DEGRADED, "AsExpected", "nothing is known to be wrong"),
+            },
         }
     }
 
@@ -248,22 +328,15 @@ impl Facts<'_> {
         if let Some(failure) = &self.observed.failure {
             return no(failure.cause.as_str(), &failure.message);
         }
-        if let Some((place, _)) = objects::wanted(self.observed, self.network)
-            .iter()
-            .find(|(place, _)| changes::foreign(self.observed, place).is_some())
-        {
-            let message = format!(
-                "{place} is there already and belongs to somebody else: rename this ProxyServer, or remove that one"
-            );
-            return no("NameTaken", &message);
-        }
-        if matches!(self.network, Network::Unusable(_)) {
-            return no(network.reason, &network.message);
+        if degraded.reason == NAME_TAKEN || matches!(self.network, Network::Unusable(_)) {
+            return no(degraded.reason, &degraded.message);
         }
         let available = self.deployment.as_ref().is_some_and(pods::is_available);
         if !available {
             return match (degraded.status, degraded.reason) {
-                (Truth::True, reason) if reason != "BackendsUnavailable" => no(reason, &degraded.message),
+                (Truth::True, reason) if !["BackendsUnavailable", GATEWAY_UNUSED].contains(&reason) => {
+                    no(reason, &degraded.message)
+                }
                 _ => no("DeploymentUnavailable", "no pod is ready yet"),
             };
         }
@@ -328,10 +401,17 @@ impl Facts<'_> {
             return Some(holder.to_owned());
         }
         let Network::Joined(joined) = self.network else { return None };
-        let pod =
-            self.observed.pods.iter().find(|pod| pods::runs(pod) && pods::addresses(pod).contains(&joined.address));
-        pod.map(|pod| pods::name(pod).to_owned())
+        self.static_holder(joined.address).map(|pod| pods::name(pod).to_owned())
     }
+}
+
+/// The trouble of the first, with all that have the same; others are named alone.
+fn troubles(first: &BackendStatus, backends: &[&BackendStatus]) -> String {
+    let (same, others): (Vec<_>, Vec<_>) =
+        backends.iter().copied().partition(|backend| backend.last_error == first.last_error);
+    let why = first.last_error.as_deref().unwrap_or("not served");
+    let more = if others.is_empty() { String::new() } else { format!("; {} for another reason", called(&others)) };
+    format!("{}: {why}{more}", called(&same))
 }
 
 /// `backend a`, or `backends a, b and 7 more`.

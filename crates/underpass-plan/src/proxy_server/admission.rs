@@ -35,6 +35,7 @@ pub(super) struct Admission<'a> {
     accepted: Vec<Accepted<'a>>,
     ports: Ports<'a>,
     routes: HashSet<String>,
+    listeners: HashSet<String>,
     rejects: Vec<Reject>,
 }
 
@@ -62,10 +63,14 @@ impl<'a> Admission<'a> {
         if self.routes.contains(&route) {
             return Err(format!("another backend is called {route} already; choose another name"));
         }
-        let names = names(backend);
+        let (names, listener) = (names(backend), listener_name(proxy, place));
         if let Some(port) = self.ports.get(&place) {
             check_owner(port, place.0, proxy)?;
             self.check_neighbours(port, place.1, backend, &names)?;
+        } else if self.listeners.contains(&listener) {
+            return Err(format!(
+                "another listener is called {listener} already; choose another port, or call one of the ProxyServers differently"
+            ));
         }
         let number = self.accepted.len();
         let port = self.ports.entry(place).or_insert_with(|| Port {
@@ -78,6 +83,7 @@ impl<'a> Admission<'a> {
         port.backends.push(number);
         port.names.extend(names.into_iter().map(|name| (name, number)));
         port.default = port.default.or(backend.default.then_some(number));
+        self.listeners.insert(listener);
         self.routes.insert(route.clone());
         self.accepted.push(Accepted { backend, route });
         Ok(())
@@ -152,6 +158,12 @@ pub(super) fn entry(proxy: &ProxyServer, backend: &ProxyBackend) -> String {
 /// What the route of a backend is called.
 pub(super) fn route_name(proxy: &ProxyServer, backend: &ProxyBackend) -> String {
     format!("{}-{}", key(&proxy.metadata).1, backend.name)
+}
+
+/// What the listener of a place is called.
+pub(super) fn listener_name(proxy: &ProxyServer, (address, transport): (SocketAddr, Transport)) -> String {
+    let suffix = if transport == Transport::Datagram { "-udp" } else { "" };
+    format!("{}-listener-{}{suffix}", key(&proxy.metadata).1, address.port())
 }
 
 /// A port is served by one object: two would have to agree about every one of its names.

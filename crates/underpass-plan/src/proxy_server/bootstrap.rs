@@ -10,6 +10,11 @@ const XDS_CLUSTER: &str = "xds_cluster";
 pub const ADMIN_CLUSTER: &str = "admin";
 /// When nothing else is asked for: more than a proxy carries, less than what exhausts a machine.
 const MOST_CONNECTIONS: u32 = 50_000;
+// Linux' numbers.
+const SOL_SOCKET: u8 = 1;
+const SO_BINDTODEVICE: u8 = 25;
+/// `lo`, in base64.
+const LOOPBACK: &str = "bG8=";
 
 /// What decides it.
 #[derive(Clone, Debug)]
@@ -19,6 +24,8 @@ pub struct Bootstrap<'a> {
     /// Of loopback.
     pub xds_port: u16,
     pub admin: SocketAddr,
+    /// Whether the admin port takes only connections that come by the device of loopback: where loopback is routed, others come too.
+    pub only_by_loopback: bool,
     pub max_connections: Option<u32>,
 }
 
@@ -28,7 +35,7 @@ impl Bootstrap<'_> {
         let by_ads = || json!({ "ads": {}, "resource_api_version": "V3" });
         json!({
             "node": { "id": self.node, "cluster": self.node.rsplit('/').next() },
-            "admin": { "address": socket_address(self.admin) },
+            "admin": self.admin(),
             "dynamic_resources": {
                 "ads_config": {
                     "api_type": "DELTA_GRPC",
@@ -47,6 +54,20 @@ impl Bootstrap<'_> {
                 },
             }]},
         })
+    }
+
+    fn admin(&self) -> Value {
+        let mut admin = json!({ "address": socket_address(self.admin) });
+        if self.only_by_loopback {
+            admin["socket_options"] = json!([{
+                "description": "only by the device of loopback",
+                "level": SOL_SOCKET,
+                "name": SO_BINDTODEVICE,
+                "buf_value": LOOPBACK,
+                "state": "STATE_PREBIND",
+            }]);
+        }
+        admin
     }
 
     fn xds_cluster(&self) -> Value {

@@ -88,7 +88,7 @@ fn connect(route: &Route, rule: Rule) -> Way {
         because: rule.as_str(),
         route: route.name.clone(),
         target: route.target.clone(),
-        endpoints: route.endpoints.clone(),
+        endpoints: route.open().collect(),
         trouble: route.trouble.clone(),
     }
 }

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
 use underpass_tables::{Expects, Listener, RouteId, Rule, Rules, Transport, Unnamed};
 
-use super::admission::{Accepted, Port, Ports};
-use super::key;
+use super::admission::{Accepted, Port, Ports, listener_name};
 
 /// What leads to a hosted cluster's API server: its Service is called `kube-apiserver` in the namespace of the control plane
 /// (HyperShift adds variants such as `kube-apiserver-private`) and `kubernetes` in the cluster itself. The Service decides, not the
@@ -28,8 +27,7 @@ fn listener(
     accepted: &[Accepted<'_>],
     ids: &[RouteId],
 ) -> Listener {
-    let suffix = if transport == Transport::Datagram { "-udp" } else { "" };
-    let name = format!("{}-listener-{}{suffix}", key(&port.proxy.metadata).1, address.port());
+    let name = listener_name(port.proxy, (address, transport));
     let backends: Vec<(&ProxyBackend, RouteId)> =
         port.backends.iter().map(|number| (accepted[*number].backend, ids[*number])).collect();
     let rules = match transport {

@@ -25,6 +25,8 @@ pub struct Crossing {
 
 /// By the name of the backend.
 pub type Crossings = BTreeMap<String, Crossing>;
+/// What came of those that were tried; of one that failed, why.
+pub type Proofs = BTreeMap<String, Result<(), String>>;
 
 /// What can be tried. Not datagrams, and not backends that only some clients may reach.
 pub fn crossings(proxy: &ProxyServer, table: &RelayTable) -> Crossings {
@@ -37,22 +39,22 @@ pub fn crossings(proxy: &ProxyServer, table: &RelayTable) -> Crossings {
             port: backend.port,
             server_name: check_name(backend),
             proxy_header: backend.accepts_proxy_protocol(),
-            endpoints: route.endpoints.clone(),
+            endpoints: route.open().collect(),
         };
         can_be.then(|| (backend.name.to_string(), crossing))
     };
     proxy.spec.backends.iter().filter_map(tried).collect()
 }
 
-/// One entry per backend, sorted by name. `failed` has those that were tried in vain, and why, if anything was tried; `healthy` counts
+/// One entry per backend, sorted by name. `proofs`, if any were made, may be of before, when there were other backends; `healthy` counts
 /// endpoints by route.
 pub fn backends(
     proxy: &ProxyServer,
     table: &RelayTable,
-    failed: Option<&BTreeMap<String, String>>,
+    proofs: Option<&Proofs>,
     healthy: &BTreeMap<String, usize>,
 ) -> Vec<BackendStatus> {
-    let routes = routes(table);
+    let (routes, crossings) = (routes(table), crossings(proxy, table));
     let mut all: Vec<BackendStatus> = proxy
         .spec
         .backends
@@ -61,8 +63,11 @@ pub fn backends(
             let name = route_name(proxy, backend);
             match routes.get(name.as_str()) {
                 Some(route) => {
-                    let tried = failed.map(|failed| failed.get(&*backend.name));
-                    served(backend, route, tried, healthy.get(&name))
+                    let can_be_tried = crossings.contains_key(&*backend.name);
+                    // What cannot be tried is taken at its word.
+                    let proof =
+                        proofs.and_then(|proofs| if can_be_tried { proofs.get(&*backend.name) } else { Some(&Ok(())) });
+                    served(backend, route, proof, healthy.get(&name))
                 }
                 None => excluded(proxy, backend, table),
             }
@@ -79,24 +84,25 @@ fn routes(table: &RelayTable) -> BTreeMap<&str, &Route> {
 fn served(
     backend: &ProxyBackend,
     route: &Route,
-    tried: Option<Option<&String>>,
+    proof: Option<&Result<(), String>>,
     healthy: Option<&usize>,
 ) -> BackendStatus {
-    let reason = match (&route.trouble, tried) {
+    let reason = match (&route.trouble, proof) {
         (Some(trouble), _) if trouble.starts_with(SERVICE_NOT_FOUND) => Some("ServiceNotFound"),
         (Some(_), _) => Some("NoEndpoints"),
         (None, None) => Some("NotTried"),
-        (None, Some(Some(_))) => Some("NotCrossed"),
-        (None, Some(None)) => None,
+        (None, Some(Err(_))) => Some("NotCrossed"),
+        (None, Some(Ok(()))) => None,
     };
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let open = route.open().count();
     BackendStatus {
         name: backend.name.to_string(),
         ready: reason.is_none(),
         reason: reason.map(str::to_owned),
-        endpoints: count(route.endpoints.len()),
-        healthy: count(healthy.copied().unwrap_or(route.endpoints.len())),
-        last_error: route.trouble.clone().or_else(|| tried.flatten().cloned()),
+        endpoints: count(open),
+        healthy: count(healthy.copied().unwrap_or(open)),
+        last_error: route.trouble.clone().or_else(|| proof?.as_ref().err().cloned()),
     }
 }
 

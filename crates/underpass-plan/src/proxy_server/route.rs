@@ -1,5 +1,6 @@
 //! One route per backend that is served.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use super::targets::Targets;
 
 /// The label under which a wildcard is checked: every name below it leads to the backend.
 const CHECK_LABEL: &str = "underpass-check";
+/// Of any name, by the rules of DNS. Nobody takes a longer one.
+const LONGEST_NAME: usize = 253;
 
 /// The routes by name, and where each accepted backend's stands among them.
 pub(super) fn sorted(accepted: &[Accepted<'_>], targets: &Targets<'_>) -> (Vec<Arc<Route>>, Vec<RouteId>) {
@@ -49,15 +52,17 @@ fn route(accepted: &Accepted<'_>, targets: &Targets<'_>) -> Route {
             ProxyProtocolVersion::V1 => ProxyHeader::V1,
             ProxyProtocolVersion::V2 => ProxyHeader::V2,
         }),
-        sources: backend
-            .source_cidrs
-            .iter()
-            .filter_map(Cidr::parts)
-            .filter_map(|(address, prefix)| IpNet::new(address, prefix).ok())
-            .collect(),
+        sources: sources(backend),
         health_check: backend.health_check.as_ref().map(|check| health_check(check, backend)),
         trouble,
     }
+}
+
+/// Each network once, however it is written: an Envoy takes none that has the same one twice, nor the listener around it.
+fn sources(backend: &ProxyBackend) -> Vec<IpNet> {
+    let written = backend.source_cidrs.iter().filter_map(Cidr::parts);
+    let networks = written.filter_map(|(address, prefix)| IpNet::new(address, prefix).ok());
+    networks.map(|network| network.trunc()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 pub(super) fn target(backend: &ProxyBackend) -> String {
@@ -80,7 +85,9 @@ fn health_check(check: &proxy_backend::HealthCheck, backend: &ProxyBackend) -> H
 /// A name that leads to the backend.
 pub(super) fn check_name(backend: &ProxyBackend) -> String {
     let plain = backend.hostnames().find(|name| !name.starts_with('*'));
-    plain.map_or_else(|| backend.hostname.replacen('*', CHECK_LABEL, 1), str::to_owned)
+    let has_room = backend.hostname.len() + CHECK_LABEL.len() <= LONGEST_NAME + 1;
+    let label = if has_room { CHECK_LABEL } else { &CHECK_LABEL[..1] };
+    plain.map_or_else(|| backend.hostname.replacen('*', label, 1), str::to_owned)
 }
 
 fn seconds(seconds: u32) -> Duration {

@@ -1,12 +1,12 @@
-//! From a Service and its port to the addresses that answer there.
+//! From a Service and its port to the endpoints that answer there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{Endpoint as Listed, EndpointPort, EndpointSlice};
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
-use underpass_tables::Reject;
+use underpass_tables::{Endpoint, Reject};
 
 use super::{Cluster, key};
 
@@ -29,9 +29,15 @@ pub(super) struct Targets<'a> {
 /// What a slice says, with addresses that are some.
 struct Slice<'a> {
     ports: &'a [EndpointPort],
-    ready: Vec<IpAddr>,
-    /// Not ready, but still answering while they end: better than nothing.
-    ending: Vec<IpAddr>,
+    hosts: Vec<Host<'a>>,
+}
+
+/// Somebody who answers.
+struct Host<'a> {
+    address: IpAddr,
+    zone: Option<&'a str>,
+    /// Not ready, but still answering while it ends: better than nothing.
+    is_ending: bool,
 }
 
 impl<'a> Targets<'a> {
@@ -50,7 +56,7 @@ impl<'a> Targets<'a> {
     }
 
     /// Where a backend's connections can go, sorted; or why nowhere.
-    pub(super) fn endpoints(&self, backend: &ProxyBackend) -> Result<Vec<SocketAddr>, String> {
+    pub(super) fn endpoints(&self, backend: &ProxyBackend) -> Result<Vec<Endpoint>, String> {
         let (namespace, name) = (&*backend.target_namespace, &*backend.target_service);
         if let Some(reason) = self.cluster.and_then(|cluster| cluster.unknown.get(namespace)) {
             return Err(format!("the services of namespace {namespace} cannot be seen: {reason}"));
@@ -64,15 +70,15 @@ impl<'a> Targets<'a> {
         let slices = self.slices.get(&(namespace, name)).map(Vec::as_slice).unwrap_or_default();
         if slices.is_empty() {
             let own = own_address(service).filter(|_| self.cluster.is_some());
-            let own = own.map(|address| vec![SocketAddr::new(address, backend.target_port)]);
+            let own = own.map(|address| vec![SocketAddr::new(address, backend.target_port).into()]);
             return own.ok_or_else(|| without_slices(service, namespace, name));
         }
-        let ready = slices.iter().flat_map(|slice| slice.sockets(&slice.ready, port, backend));
-        let ending = slices.iter().flat_map(|slice| slice.sockets(&slice.ending, port, backend));
-        [sorted(ready), sorted(ending)]
-            .into_iter()
-            .find(|endpoints| !endpoints.is_empty())
-            .ok_or_else(|| format!("no ready endpoint of service {namespace}/{name} has its port {}", port_name(port)))
+        let mut endpoints = sorted(slices.iter().flat_map(|slice| slice.endpoints(port, backend)));
+        if endpoints.iter().all(|endpoint| endpoint.draining) {
+            endpoints.iter_mut().for_each(|endpoint| endpoint.draining = false);
+        }
+        let is_none = || format!("no ready endpoint of service {namespace}/{name} has its port {}", port_name(port));
+        if endpoints.is_empty() { Err(is_none()) } else { Ok(endpoints) }
     }
 
     /// Of a Service that stands for a name outside of the cluster, whose port is the one that is asked for.
@@ -82,14 +88,14 @@ impl<'a> Targets<'a> {
         backend: &ProxyBackend,
         namespace: &str,
         name: &str,
-    ) -> Result<Vec<SocketAddr>, String> {
+    ) -> Result<Vec<Endpoint>, String> {
         let led = format!("service {namespace}/{name} leads to {outside}");
         match self.cluster.map(|cluster| cluster.names.get(outside)) {
             None => Err(format!("service {namespace}/{name} is an ExternalName: not resolvable from a file")),
             Some(None) => Err(format!("{led}, which is being resolved")),
             Some(Some(Err(reason))) => Err(format!("{led}, which cannot be resolved: {reason}")),
             Some(Some(Ok(addresses))) => {
-                Ok(sorted(addresses.iter().map(|address| SocketAddr::new(*address, backend.target_port))))
+                Ok(sorted(addresses.iter().map(|address| SocketAddr::new(*address, backend.target_port).into())))
             }
         }
     }
@@ -101,12 +107,14 @@ impl<'a> Targets<'a> {
             self.rejects.push(Reject { entry: format!("EndpointSlice {namespace}/{name}"), reason });
             return;
         };
-        let mut read =
-            Slice { ports: slice.ports.as_deref().unwrap_or_default(), ready: Vec::new(), ending: Vec::new() };
-        for (number, endpoint) in slice.endpoints.iter().flatten().enumerate() {
-            match addresses(endpoint) {
-                Ok(addresses) if is_ready(endpoint) => read.ready.extend(addresses),
-                Ok(addresses) if is_ending(endpoint) => read.ending.extend(addresses),
+        let mut read = Slice { ports: slice.ports.as_deref().unwrap_or_default(), hosts: Vec::new() };
+        for (number, listed) in slice.endpoints.iter().flatten().enumerate() {
+            let (is_ready, is_ending, zone) = (is_ready(listed), is_ending(listed), listed.zone.as_deref());
+            match addresses(listed) {
+                Ok(addresses) if is_ready || is_ending => {
+                    let host = |address| Host { address, zone, is_ending: !is_ready };
+                    read.hosts.extend(addresses.into_iter().map(host));
+                }
                 Ok(_) => {}
                 Err(reason) => {
                     let entry = format!("EndpointSlice {namespace}/{name}, endpoints[{number}]");
@@ -119,23 +127,31 @@ impl<'a> Targets<'a> {
 }
 
 impl Slice<'_> {
-    /// The addresses with the number that the Service's port has in this slice.
-    fn sockets(&self, addresses: &[IpAddr], port: &ServicePort, backend: &ProxyBackend) -> Vec<SocketAddr> {
+    /// Its hosts, with the number that the Service's port has in this slice.
+    fn endpoints(&self, port: &ServicePort, backend: &ProxyBackend) -> Vec<Endpoint> {
         let same = |candidate: &&EndpointPort| {
             candidate.name.as_deref().unwrap_or_default() == port_name_or_empty(port)
                 && candidate.protocol.as_deref().unwrap_or("TCP") == protocol(backend)
         };
         let number = self.ports.iter().find(same).and_then(|port| port.port).and_then(|port| u16::try_from(port).ok());
         let Some(number) = number.filter(|number| *number > 0) else { return Vec::new() };
-        addresses.iter().map(|address| SocketAddr::new(*address, number)).collect()
+        let endpoint = |host: &Host<'_>| Endpoint {
+            address: SocketAddr::new(host.address, number),
+            zone: host.zone.map(str::to_owned),
+            draining: host.is_ending,
+        };
+        self.hosts.iter().map(endpoint).collect()
     }
 }
 
-fn sorted(sockets: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
-    let mut sockets: Vec<SocketAddr> = sockets.collect();
-    sockets.sort_unstable();
-    sockets.dedup();
-    sockets
+/// Each address once: while an endpoint moves from one slice to another both list it, and whoever calls it ready is right.
+fn sorted(endpoints: impl Iterator<Item = Endpoint>) -> Vec<Endpoint> {
+    let mut endpoints: Vec<Endpoint> = endpoints.collect();
+    endpoints.sort_by(|one, other| {
+        (one.address, one.draining, &one.zone).cmp(&(other.address, other.draining, &other.zone))
+    });
+    endpoints.dedup_by_key(|endpoint| endpoint.address);
+    endpoints
 }
 
 fn service_port<'s>(service: &'s Service, backend: &ProxyBackend) -> Result<&'s ServicePort, String> {
@@ -184,7 +200,7 @@ fn port_name(port: &ServicePort) -> String {
     port.name.clone().unwrap_or_else(|| port.port.to_string())
 }
 
-fn addresses(endpoint: &Endpoint) -> Result<Vec<IpAddr>, String> {
+fn addresses(endpoint: &Listed) -> Result<Vec<IpAddr>, String> {
     let parse = |text: &String| {
         text.parse().map_err(|_| format!("{text} is not an IP address, and names are not resolved here"))
     };
@@ -192,11 +208,11 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<IpAddr>, String> {
 }
 
 /// Not said means yes.
-fn is_ready(endpoint: &Endpoint) -> bool {
+fn is_ready(endpoint: &Listed) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
-fn is_ending(endpoint: &Endpoint) -> bool {
+fn is_ending(endpoint: &Listed) -> bool {
     let conditions = endpoint.conditions.as_ref();
     let said = |condition: Option<bool>| condition.unwrap_or(false);
     conditions.is_some_and(|conditions| said(conditions.serving) && said(conditions.terminating))

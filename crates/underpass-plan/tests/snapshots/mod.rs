@@ -7,7 +7,7 @@ pub(crate) fn check(folder: &str, mark: &str, render: impl Fn(&str, &str) -> Str
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    assert!(paths.len() > 10, "the cases are gone");
+    assert!(!paths.is_empty(), "the cases are gone");
     let mut wrong = Vec::new();
     for path in paths {
         let text = std::fs::read_to_string(&path).unwrap();
