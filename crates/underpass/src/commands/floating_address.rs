@@ -16,6 +16,10 @@ use crate::signals::Signals;
 pub(crate) async fn run(args: FloatingAddress) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
     let interface = Interface::find(&args.interface)?;
+    if let Some(gateway) = args.gateway {
+        interface.lead(args.address, gateway)?;
+        info!(address = %args.address, %gateway, "other networks are answered by the gateway");
+    }
     let client = server::from_file_or_pod(args.kubeconfig).await?;
     let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     let candidate = leadership::candidate(&pod.unwrap_or_else(host));

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use underpass_engines::{About, program_image};
 
 use crate::args::Image;
@@ -18,9 +18,10 @@ const PROGRAM: &str = "/proc/self/exe";
 
 pub(crate) fn run(args: &Image) -> anyhow::Result<Ended> {
     let reference = args.name.clone().unwrap_or_else(|| concat!("underpass:", env!("CARGO_PKG_VERSION")).to_owned());
+    let output = target(&args.output)?;
     let about = About { reference: &reference, user: Some(USER), labels: &labels() };
     let archive = program_image(about, Path::new(PROGRAM), "underpass").context("this program cannot be read")?;
-    write(&args.output, &archive.bytes).with_context(|| format!("cannot write {}", args.output.display()))?;
+    write(&output, &archive.bytes).with_context(|| format!("cannot write {}", args.output.display()))?;
     let (digest, megabytes) = (&archive.digest, archive.bytes.len() as f64 / 1e6);
     output::print(&format!("{reference}\n{digest}\n{megabytes:.1} MB in {}\n", args.output.display()))?;
     Ok(Ended::Well)
@@ -34,6 +35,15 @@ fn labels() -> BTreeMap<String, String> {
         ("licenses", env!("CARGO_PKG_LICENSE")),
     ];
     about.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned())).into()
+}
+
+/// The file that is replaced, or made: what a link leads to, so that the link stays one. Nothing else can be replaced without harm.
+fn target(path: &Path) -> anyhow::Result<PathBuf> {
+    let found = std::fs::metadata(path);
+    if path == Path::new("-") || found.as_ref().is_ok_and(|found| !found.is_file()) {
+        bail!("{} is not a file: name one for the archive with --output", path.display());
+    }
+    Ok(if found.is_ok() { path.canonicalize()? } else { path.to_owned() })
 }
 
 /// Whole, or not at all: whoever loads it while it is written gets the old one.

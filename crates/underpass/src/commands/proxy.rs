@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use underpass_relay::handover::{self, Offer};
-use underpass_relay::port::Port;
+use underpass_relay::port::{LOOPBACK, Port};
 use underpass_relay::{
     Admin, AdminState, HealthChecks, LiveListener, RefusedSource, Relay, RelayError, Settings, Socket, shown_page,
 };
@@ -57,7 +57,7 @@ async fn proxy(args: Proxy) -> anyhow::Result<Ended> {
         running = Running::start(&args) => running?,
         () = signals.next() => return Ok(Ended::Well),
     };
-    running.show(&args).await?;
+    running.show(&args)?;
     let mut successor = running.offer(args.handover.as_deref())?;
     running.announce(args.output)?;
     loop {
@@ -112,6 +112,9 @@ impl Running {
         let sockets = inherited.as_ref().map(|inherited| inherited.sockets.clone()).unwrap_or_default();
         let admin = match sockets.iter().find(|socket| socket.address == args.admin) {
             Some(socket) => Admin::adopt(socket),
+            None if args.in_pod().is_some() && args.admin.ip().is_loopback() => {
+                Admin::bind_on_device(args.admin, LOOPBACK)
+            }
             None => Admin::bind(args.admin).await,
         }
         .context("choose another with --admin")?;
@@ -150,9 +153,9 @@ impl Running {
     }
 
     /// In a pod: shows others what they may see, and tells the cluster what became of its ProxyServer.
-    async fn show(&self, args: &Proxy) -> anyhow::Result<()> {
+    fn show(&self, args: &Proxy) -> anyhow::Result<()> {
         let (Some(pod), Some((_, client))) = (args.in_pod(), self.feed.of_cluster()) else { return Ok(()) };
-        let (port, state) = (Port::bind(pod.metrics()).await?, self.state.clone());
+        let (port, state) = (Port::bind_on_device(pod.metrics(), &pod.device()?)?, self.state.clone());
         tokio::spawn(port.serve(move |request| shown_page(request.uri().path(), &state)));
         let reporter = Reporter::new(client, &args.namespace, &pod, self.admin.address, self.told.subscribe());
         tokio::spawn(reporter.run());
@@ -164,7 +167,7 @@ impl Running {
         let Some((proxy, _)) = self.feed.of_cluster() else { return };
         let table = Arc::new(self.relay.live().table.clone());
         let version = Some(self.translator.snapshot(&table).version());
-        let refusal = self.state.refused().map(|refused| refused.reason);
+        let refusal = self.refusal(&table);
         self.told.send_replace(Some(Told { proxy, table, version, refusal }));
     }
 
@@ -253,9 +256,22 @@ impl Running {
             return Ok(());
         }
         if self.wanted_is_refused {
-            return self.take(self.wanted.clone());
+            self.take(self.wanted.clone())?;
+        } else {
+            self.apply(self.wanted.clone())?;
         }
-        Ok(self.apply(self.wanted.clone())?)
+        self.report();
+        Ok(())
+    }
+
+    /// Of what is wanted, what is not in force: the whole of it, or listeners that cannot be opened.
+    fn refusal(&self, live: &RelayTable) -> Option<String> {
+        if let Some(refused) = self.state.refused() {
+            return Some(refused.reason);
+        }
+        let unopened = live.rejects.iter().filter(|reject| !self.wanted.rejects.contains(reject));
+        let unopened: Vec<String> = unopened.map(ToString::to_string).collect();
+        (!unopened.is_empty()).then(|| unopened.join("; "))
     }
 
     fn apply(&mut self, table: RelayTable) -> Result<(), RelayError> {
@@ -276,12 +292,22 @@ impl Running {
         Ok(())
     }
 
+    /// None in a pod whose address another pod gets as soon as this one is to end: nothing that is sent to it comes here any more.
+    fn drain_time(&self) -> Duration {
+        let (of_cluster, usual) = (self.feed.of_cluster(), self.relay.live().table.drain);
+        let network = of_cluster.and_then(|(proxy, _)| {
+            let namespace = proxy.metadata.namespace.as_deref().unwrap_or_default();
+            proxy.spec.network_config.attachment.resolve(namespace)
+        });
+        if network.is_some() { Duration::ZERO } else { usual }
+    }
+
     async fn drain(self, taken_over: bool) -> anyhow::Result<Ended> {
         if taken_over {
             // Its port belongs to the successor now; two would answer by turns.
             self.answering.abort();
         }
-        let (relay, time) = (self.relay.clone(), self.relay.live().table.drain);
+        let (relay, time) = (self.relay.clone(), self.drain_time());
         info!(connections = relay.connections(), seconds = time.as_secs(), "draining");
         tokio::task::spawn_blocking(move || relay.drain(time)).await?;
         info!("drained");

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serde_json::json;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::{info, warn};
 use underpass_plan::proxy_server::{ADMIN_CLUSTER, Bootstrap};
-use underpass_relay::port::Port;
+use underpass_relay::port::{LOOPBACK, Port, listen_on_device};
 use underpass_tables::RelayTable;
 use underpass_xds::{Nodes, Reports, Server, Snapshot, Translator};
 
@@ -27,13 +28,13 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
         opened = Feed::open(args) => opened?,
         () = signals.next() => return Ok(Ended::Well),
     };
-    let mut manager = Manager::new(args.in_pod().as_ref());
-    let listener = Server::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
+    let mut manager = Manager::new(args.in_pod().as_ref())?;
+    let listener = listen(args, port).await;
     let listener =
         listener.with_context(|| format!("cannot serve xDS on port {port}: choose another with --xds-port"))?;
     let address = listener.local_addr()?;
     if let Some(path) = &args.envoy_bootstrap {
-        write_bootstrap(path, &node(args), address.port(), args.admin)?;
+        write_bootstrap(path, args, address.port())?;
     }
     manager.take(table);
     let reports = Arc::new(Reports::default());
@@ -42,7 +43,7 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
     let mut serving = std::pin::pin!(server.serve(listener));
     info!("xDS server listening on :{}", address.port());
     announce(args.output, address)?;
-    let told = in_pod(args, &feed, reports.clone()).await?;
+    let told = in_pod(args, &feed, reports.clone())?;
     loop {
         if let Some(told) = &told {
             told.send_replace(manager.told(&feed, &reports, &node(args)));
@@ -61,14 +62,18 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
     }
 }
 
+async fn listen(args: &Proxy, port: u16) -> anyhow::Result<TcpListener> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    Ok(match args.in_pod() {
+        Some(_) => listen_on_device(address, LOOPBACK)?,
+        None => Server::bind(address).await?,
+    })
+}
+
 /// In a pod: shows others whether this works, and tells the cluster what became of its ProxyServer.
-async fn in_pod(
-    args: &Proxy,
-    feed: &Feed,
-    reports: Arc<Reports>,
-) -> anyhow::Result<Option<watch::Sender<Option<Told>>>> {
+fn in_pod(args: &Proxy, feed: &Feed, reports: Arc<Reports>) -> anyhow::Result<Option<watch::Sender<Option<Told>>>> {
     let (Some(pod), Some((_, client))) = (args.in_pod(), feed.of_cluster()) else { return Ok(None) };
-    let port = Port::bind(pod.pages()).await?;
+    let port = Port::bind_on_device(pod.pages(), &pod.device()?)?;
     let page = manager_pages::pages(reports, node(args));
     tokio::spawn(port.serve(move |request| page(request.uri().path())));
     let (told, newest) = watch::channel(None);
@@ -97,9 +102,12 @@ struct Manager {
 }
 
 impl Manager {
-    fn new(pod: Option<&Pod>) -> Self {
-        let translator = pod.map(|pod| Translator::with_metrics(pod.metrics(), ADMIN_CLUSTER)).unwrap_or_default();
-        Self { translator, newest: watch::Sender::new(None), table: RelayTable::default() }
+    fn new(pod: Option<&Pod>) -> anyhow::Result<Self> {
+        let translator = match pod {
+            Some(pod) => Translator::with_metrics(pod.metrics(), &pod.device()?, ADMIN_CLUSTER),
+            None => Translator::default(),
+        };
+        Ok(Self { translator, newest: watch::Sender::new(None), table: RelayTable::default() })
     }
 
     /// What the Envoy of that name makes of the newest table.
@@ -116,26 +124,28 @@ impl Manager {
         logging::follow(table.log_level);
         log_changes(&self.table, &table);
         let snapshot = self.translator.snapshot(&table);
-        info!(
-            version = snapshot.version(),
-            listeners = table.listeners.len(),
-            clusters = table.routes.len(),
-            "Generated Envoy configuration"
-        );
+        if self.newest.borrow().as_deref() != Some(&snapshot) {
+            info!(
+                version = snapshot.version(),
+                listeners = table.listeners.len(),
+                clusters = table.routes.len(),
+                "Generated Envoy configuration"
+            );
+            self.newest.send_replace(Some(Arc::new(snapshot)));
+        }
         self.table = table;
-        self.newest.send_if_modified(|newest| {
-            let is_new = newest.as_deref() != Some(&snapshot);
-            if is_new {
-                *newest = Some(Arc::new(snapshot));
-            }
-            is_new
-        });
     }
 }
 
 /// For an Envoy beside this process.
-fn write_bootstrap(path: &Path, node: &str, xds_port: u16, admin: SocketAddr) -> anyhow::Result<()> {
-    let bootstrap = Bootstrap { node, xds_port, admin, max_connections: None };
+fn write_bootstrap(path: &Path, args: &Proxy, xds_port: u16) -> anyhow::Result<()> {
+    let bootstrap = Bootstrap {
+        node: &node(args),
+        xds_port,
+        admin: args.admin,
+        only_by_loopback: args.in_pod().is_some(),
+        max_connections: None,
+    };
     let text = format!("{:#}\n", bootstrap.to_json());
     std::fs::write(path, text)
         .with_context(|| format!("cannot write Envoy's bootstrap configuration to {}", path.display()))

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 use underpass_address::Mac;
 use underpass_operator::Answer;
-use underpass_operator::leadership::Seat;
+use underpass_operator::leadership::{Seat, holder_at};
 
 /// On the lease: who has the address and should not. For whoever shows the state of the address.
 pub(crate) const ANNOTATION: &str = "underpass.dev/address-conflict";
@@ -100,6 +101,10 @@ impl Notice {
     async fn write_once(&self, value: Option<String>) -> kube::Result<()> {
         let found = self.leases.get_opt(&self.name).await?;
         let (new, mut lease) = (found.is_none(), found.unwrap_or_else(|| nobodys(&self.name)));
+        // Another pod was faster: it answers for the address by right.
+        if value.is_some() && lease.spec.clone().and_then(|spec| holder_at(spec, Timestamp::now())).is_some() {
+            return Ok(());
+        }
         let annotations = lease.metadata.annotations.get_or_insert_with(BTreeMap::new);
         if annotations.get(ANNOTATION) == value.as_ref() {
             return Ok(());

@@ -36,7 +36,7 @@ fn log_routes(before: &RelayTable, after: &RelayTable) {
         let count = |wanted: fn(&Change<'_>) -> bool| changes.iter().filter(|change| wanted(change)).count();
         info!(
             added = count(|change| matches!(change, Change::Added(_))),
-            updated = count(|change| matches!(change, Change::Updated(_))),
+            updated = count(|change| matches!(change, Change::Updated { .. })),
             removed = count(|change| matches!(change, Change::Removed(_))),
             "upstream clusters changed"
         );
@@ -45,7 +45,7 @@ fn log_routes(before: &RelayTable, after: &RelayTable) {
 
 enum Change<'a> {
     Added(&'a Route),
-    Updated(&'a Route),
+    Updated { before: &'a Route, after: &'a Route },
     Removed(&'a Route),
 }
 
@@ -53,16 +53,28 @@ impl Change<'_> {
     fn log(&self, aloud: bool) {
         let (route, what) = match self {
             Self::Added(route) => (route, "added"),
-            Self::Updated(route) => (route, "updated"),
+            Self::Updated { after, .. } => (after, "updated"),
             Self::Removed(route) => (route, "removed"),
         };
-        let Route { name, target, endpoints, .. } = route;
+        let Route { name, target, .. } = route;
+        let endpoints = route.open().count();
         match &route.trouble {
             Some(trouble) if aloud && !matches!(self, Self::Removed(_)) => {
                 warn!("upstream cluster {name}: {what}, failed to discover endpoints: {trouble}");
             }
-            _ if aloud => info!(%target, endpoints = endpoints.len(), "upstream cluster {name}: {what}"),
-            _ => debug!(%target, endpoints = endpoints.len(), "upstream cluster {name}: {what}"),
+            _ if aloud => info!(%target, endpoints, "upstream cluster {name}: {what}"),
+            _ => debug!(%target, endpoints, "upstream cluster {name}: {what}"),
+        }
+        if aloud && self.has_new_endpoints() {
+            info!(endpoints, "Discovered endpoints for service {target}");
+        }
+    }
+
+    fn has_new_endpoints(&self) -> bool {
+        match self {
+            Self::Added(route) => !route.endpoints.is_empty(),
+            Self::Updated { before, after } => !after.endpoints.is_empty() && before.endpoints != after.endpoints,
+            Self::Removed(_) => false,
         }
     }
 }
@@ -80,7 +92,9 @@ fn changes<'a>(mut before: &'a [Arc<Route>], mut after: &'a [Arc<Route>]) -> Vec
         match order {
             Ordering::Less => changes.push(Change::Removed(&before[0])),
             Ordering::Greater => changes.push(Change::Added(&after[0])),
-            Ordering::Equal if before[0] != after[0] => changes.push(Change::Updated(&after[0])),
+            Ordering::Equal if before[0] != after[0] => {
+                changes.push(Change::Updated { before: &before[0], after: &after[0] });
+            }
             Ordering::Equal => {}
         }
         before = &before[usize::from(order.is_le())..];
@@ -104,7 +118,7 @@ mod tests {
             .iter()
             .map(|change| match change {
                 Change::Added(route) => format!("+{}", route.name),
-                Change::Updated(route) => format!("~{}", route.name),
+                Change::Updated { after, .. } => format!("~{}", after.name),
                 Change::Removed(route) => format!("-{}", route.name),
             })
             .collect();

@@ -4,35 +4,40 @@
 //! have been seen, so that a manager that starts anew does not take away what it only does not know yet; a namespace that cannot be seen
 //! is not waited for.
 
-use std::collections::btree_map::Entry;
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::watcher::{Config, Event};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
+use kube::runtime::watcher::{Config, DefaultBackoff, Event};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio::time::timeout;
 use tracing::{info, warn};
 use underpass_operator::Answer;
 use underpass_plan::proxy_server::{Cluster, Observed, external_name, relay_table};
 use underpass_resources::ProxyServer;
 use underpass_tables::RelayTable;
 
+use names::Names;
+
 /// Changes that wait to be looked at; more make the watches wait.
 const WAITING: usize = 256;
-/// How often names outside of the cluster are resolved again.
-const RESOLVE_EVERY: Duration = Duration::from_secs(30);
-/// Everything else waits meanwhile.
-const RESOLVE_TIME: Duration = Duration::from_secs(2);
+/// How soon a watch that failed is begun again, before it takes the time that is usual: the right to look into a namespace comes a moment after
+/// the backend that leads there.
+const FIRST_PAUSES: [Duration; 4] =
+    [Duration::from_millis(50), Duration::from_millis(100), Duration::from_millis(200), Duration::from_millis(400)];
+/// How long other changes wait for names that are new: mostly they are resolved by then, and a Service that gets another name turns nobody
+/// away in between.
+const NEW_NAMES_TIME: Duration = Duration::from_millis(500);
 
 pub(crate) struct ClusterFeed {
     client: Client,
@@ -44,8 +49,7 @@ pub(crate) struct ClusterFeed {
     _own: JoinSet<()>,
     proxy: Known<ProxyServer>,
     targets: BTreeMap<String, Targets>,
-    names: BTreeMap<String, Result<Vec<IpAddr>, String>>,
-    resolve: Interval,
+    names: Names,
     /// Whether something was heard that no table has said yet.
     has_news: bool,
     generation: u64,
@@ -89,8 +93,6 @@ impl ClusterFeed {
         let proxies: Api<ProxyServer> = Api::namespaced(client.clone(), namespace);
         let only = Config::default().fields(&format!("metadata.name={name}"));
         own.spawn(watch(proxies, only, tell.clone(), |told| Change::Proxy(Box::new(told))));
-        let mut resolve = interval_at(Instant::now() + RESOLVE_EVERY, RESOLVE_EVERY);
-        resolve.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             client,
             namespace: namespace.to_owned(),
@@ -100,8 +102,7 @@ impl ClusterFeed {
             _own: own,
             proxy: Known::default(),
             targets: BTreeMap::new(),
-            names: BTreeMap::new(),
-            resolve,
+            names: Names::new(),
             has_news: false,
             generation: 0,
         }
@@ -136,10 +137,7 @@ impl ClusterFeed {
                     }
                     self.follow_targets();
                 }
-                _ = self.resolve.tick() => {
-                    self.names.clear();
-                    self.has_news = true;
-                }
+                changed = self.names.next() => self.has_news |= changed,
             }
         }
     }
@@ -177,12 +175,13 @@ impl ClusterFeed {
     async fn resolve_names(&mut self) {
         let services = self.targets.values().flat_map(|targets| targets.services.objects.values());
         let wanted: BTreeSet<String> = services.filter_map(external_name).map(str::to_owned).collect();
-        self.names.retain(|name, _| wanted.contains(name));
-        for name in wanted {
-            if let Entry::Vacant(unknown) = self.names.entry(name) {
-                let found = resolve(unknown.key()).await;
-                unknown.insert(found);
-            }
+        self.names.follow(wanted);
+        if self.generation == 0 {
+            // The data plane may still have what an earlier process told it.
+            self.names.all_answered().await;
+        } else {
+            // Those that take longer are told when they are known.
+            let _ = timeout(NEW_NAMES_TIME, self.names.all_answered()).await;
         }
     }
 
@@ -194,7 +193,7 @@ impl ClusterFeed {
         };
         let unknown =
             self.targets.iter().filter_map(|(namespace, targets)| Some((namespace.clone(), blocked(targets)?)));
-        let cluster = Cluster { names: self.names.clone(), unknown: unknown.collect() };
+        let cluster = Cluster { names: self.names.answers(), unknown: unknown.collect() };
         let observed = Observed {
             proxies: self.proxy.objects.values().collect(),
             services: self.targets.values().flat_map(|targets| targets.services.objects.values()).collect(),
@@ -228,22 +227,46 @@ async fn watch<K>(api: Api<K>, config: Config, tell: mpsc::Sender<Change>, chang
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let told = watcher(api, config).default_backoff().map_err(why);
-    let mut told = std::pin::pin!(told);
+    let mut told = std::pin::pin!(watcher(api, config).map_err(why));
+    let mut pauses = Pauses::default();
     while let Some(event) = told.next().await {
+        let pause = pauses.after(&event);
         if let Err(reason) = &event {
             warn!("failed to watch {}: {reason}", K::plural(&()));
         }
         if tell.send(change(event)).await.is_err() {
             return;
         }
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
     }
 }
 
-async fn resolve(name: &str) -> Result<Vec<IpAddr>, String> {
-    let found = tokio::time::timeout(RESOLVE_TIME, tokio::net::lookup_host((name, 0))).await;
-    let found = found.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
-    Ok(found.map(|address| address.ip()).collect())
+/// Between the tries of a watch.
+#[derive(Default)]
+struct Pauses {
+    /// Of the first ones.
+    taken: usize,
+    usual: DefaultBackoff,
+}
+
+impl Pauses {
+    /// How long to wait after that.
+    fn after<K>(&mut self, told: &Told<K>) -> Option<Duration> {
+        match told {
+            Err(_) => {
+                self.taken += 1;
+                FIRST_PAUSES.get(self.taken - 1).copied().or_else(|| self.usual.next())
+            }
+            // A try that begins has not succeeded yet.
+            Ok(Event::Init) => None,
+            Ok(_) => {
+                *self = Self::default();
+                None
+            }
+        }
+    }
 }
 
 fn why(error: watcher::Error) -> String {
@@ -307,5 +330,76 @@ fn same_endpoints(one: &EndpointSlice, other: &EndpointSlice) -> bool {
 impl Sight {
     fn is_settled(&self) -> bool {
         !matches!(self, Self::NotYet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures::FutureExt;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, from_value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// Of a cluster that said what is in these objects, and that every name outside is looked for in vain.
+    fn feed_of(proxy: Value, service: Value) -> ClusterFeed {
+        let silent = service_fn(|_: Request<Body>| pending::<Result<Response<Body>, std::io::Error>>());
+        let mut feed = ClusterFeed::open(Client::new(silent, "cp"), "cp", "edge");
+        feed.names = Names::resolved_by(|_| pending().boxed());
+        feed.hear(Change::Proxy(Box::new(Ok(Event::Apply(from_value(proxy).unwrap())))));
+        feed.follow_targets();
+        for event in [Event::InitApply(from_value(service).unwrap()), Event::InitDone] {
+            feed.hear(Change::Service("cp".to_owned(), Box::new(Ok(event))));
+        }
+        feed.hear(Change::Slice("cp".to_owned(), Box::new(Ok(Event::InitDone))));
+        feed
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_first_table_waits_for_a_name_that_nobody_knows() {
+        let proxy = json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+            "metadata": { "name": "edge", "namespace": "cp" },
+            "spec": {
+                "networkConfig": { "serverIP": "192.0.2.4/24" },
+                "backends": [{
+                    "name": "web", "hostname": "web.example.com", "port": 443,
+                    "targetService": "web", "targetNamespace": "cp", "targetPort": 443,
+                }],
+            },
+        });
+        let service = json!({
+            "metadata": { "name": "web", "namespace": "cp" },
+            "spec": { "type": "ExternalName", "externalName": "nowhere.invalid" },
+        });
+        let mut feed = feed_of(proxy, service);
+        let patience = NEW_NAMES_TIME * 2;
+        assert!(timeout(patience, feed.next()).await.is_err(), "it would take away what is only not known yet");
+        feed.generation = 1;
+        let table = timeout(patience, feed.next()).await.expect("other changes do not wait");
+        let trouble = table.routes[0].trouble.as_deref().unwrap();
+        assert!(trouble.ends_with("leads to nowhere.invalid, which is being resolved"), "{trouble}");
+    }
+
+    /// What a watch says that is not allowed to list.
+    fn forbidden(pauses: &mut Pauses) -> Duration {
+        assert_eq!(pauses.after::<Service>(&Ok(Event::Init)), None);
+        pauses.after::<Service>(&Err("forbidden".to_owned())).unwrap()
+    }
+
+    #[test]
+    fn a_watch_is_tried_again_soon_but_not_for_ever_so() {
+        let mut pauses = Pauses::default();
+        let first: Vec<Duration> = (0..4).map(|_| forbidden(&mut pauses)).collect();
+        assert_eq!(first, FIRST_PAUSES);
+        let later: Vec<Duration> = (0..10).map(|_| forbidden(&mut pauses)).collect();
+        assert!(later.iter().all(|pause| *pause >= Duration::from_millis(800)), "{later:?}");
+        assert!(later[6..].iter().all(|pause| *pause >= Duration::from_secs(30)), "less and less often: {later:?}");
+        assert_eq!(pauses.after::<Service>(&Ok(Event::InitDone)), None);
+        assert_eq!(forbidden(&mut pauses), FIRST_PAUSES[0], "what worked is tried again soon");
     }
 }

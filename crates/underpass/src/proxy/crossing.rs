@@ -1,6 +1,5 @@
 //! Whether a backend can be reached through the data plane: a connection of our own, as a client makes it.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -10,27 +9,29 @@ use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, Error as TlsError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
-use underpass_plan::proxy_server::{Crossing, Crossings};
+use underpass_plan::proxy_server::{Crossing, Crossings, Proofs};
 use underpass_protocols::proxy_protocol::write_v2_local;
 
-/// Of all backends together.
+/// Of all backends together; and of the endpoints of one.
 const AT_ONCE: usize = 16;
-/// A server that says nothing for so long may be one that waits to be spoken to.
-const SILENCE: Duration = Duration::from_secs(3);
+/// For one backend, whatever has to be tried.
+const PROOF: Duration = Duration::from_secs(3);
+/// A server that says nothing for so long may be one that waits to be spoken to. What is left of the time is enough for a connection whose
+/// first packet is lost.
+const SILENCE: Duration = Duration::from_millis(1500);
 
-/// Tries all of them. Those that failed, by name, and why.
-pub(super) async fn failed(crossings: Crossings, tls: &TlsConnector) -> BTreeMap<String, String> {
-    let tried = crossings.into_iter().map(|(name, crossing)| async move {
-        let outcome = cross(&crossing, tls).await;
-        outcome.err().map(|why| (name, why))
-    });
-    stream::iter(tried).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+/// Tries all of them.
+pub(super) async fn proofs(crossings: Crossings, tls: TlsConnector) -> Proofs {
+    let tls = &tls;
+    let tried = crossings.into_iter().map(|(name, crossing)| async move { (name, cross(&crossing, tls).await) });
+    stream::iter(tried).buffer_unordered(AT_ONCE).collect().await
 }
 
 async fn cross(crossing: &Crossing, tls: &TlsConnector) -> Result<(), String> {
     let name = ServerName::try_from(crossing.server_name.clone()).map_err(|error| error.to_string())?;
+    let begun = Instant::now();
     let door = async {
         let mut stream = connect(crossing.port).await?;
         if crossing.proxy_header {
@@ -41,10 +42,10 @@ async fn cross(crossing: &Crossing, tls: &TlsConnector) -> Result<(), String> {
         let _ = session.shutdown().await;
         Ok(())
     };
-    match timeout(SILENCE, door).await {
+    match timeout_at(begun + SILENCE, door).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => judge(&error),
-        Err(_) => reach(crossing).await,
+        Err(_) => reach(crossing, begun + PROOF).await,
     }
 }
 
@@ -74,18 +75,70 @@ fn judge(error: &io::Error) -> Result<(), String> {
 }
 
 /// Nothing came back, and nobody closed: what is left to know is whether an endpoint takes connections.
-async fn reach(crossing: &Crossing) -> Result<(), String> {
-    let mut why = String::new();
-    for endpoint in &crossing.endpoints {
-        match timeout(SILENCE, TcpStream::connect(endpoint)).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => why = describe(*endpoint, &error.to_string()),
-            Err(_) => why = describe(*endpoint, "it does not answer"),
+async fn reach(crossing: &Crossing, deadline: Instant) -> Result<(), String> {
+    let tried = crossing.endpoints.iter().copied().map(|endpoint| async move {
+        match timeout_at(deadline, TcpStream::connect(endpoint)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(describe(endpoint, &error.to_string())),
+            Err(_) => Err(describe(endpoint, "it does not answer")),
         }
+    });
+    let mut tried = stream::iter(tried).buffer_unordered(AT_ONCE);
+    let mut why = String::new();
+    while let Some(outcome) = tried.next().await {
+        let Err(reason) = outcome else { return Ok(()) };
+        // The same one of several each time: another would be news.
+        why = why.max(reason);
     }
     Err(why)
 }
 
 fn describe(endpoint: SocketAddr, why: &str) -> String {
     format!("nothing came back, and its endpoint {endpoint} cannot be connected to: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    /// Connections that are begun there come to nothing: the one that nobody takes fills its queue.
+    struct BlackHole(SocketAddr, #[expect(dead_code, reason = "open as long as this lives")] (TcpListener, TcpStream));
+
+    impl BlackHole {
+        async fn open() -> Self {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            let listener = socket.listen(0).unwrap();
+            let address = listener.local_addr().unwrap();
+            let first = TcpStream::connect(address).await.unwrap();
+            Self(address, (listener, first))
+        }
+    }
+
+    /// How a backend is judged whose server says nothing, and how long that takes.
+    async fn judged(endpoints: Vec<SocketAddr>) -> (Result<(), String>, Duration) {
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let crossing = Crossing { port, server_name: "a.example.com".to_owned(), proxy_header: false, endpoints };
+        let begun = Instant::now();
+        (cross(&crossing, &underpass_relay::any_certificate()).await, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backend_has_one_deadline_however_many_endpoints_are_silent() {
+        let holes = [BlackHole::open().await, BlackHole::open().await, BlackHole::open().await];
+        let (outcome, time) = judged(holes.iter().map(|hole| hole.0).collect()).await;
+        assert!(outcome.unwrap_err().contains("it does not answer"));
+        assert!((PROOF..PROOF + Duration::from_millis(100)).contains(&time), "{time:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_endpoint_that_takes_connections_is_enough() {
+        let (hole, open) = (BlackHole::open().await, TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
+        let (outcome, time) = judged(vec![hole.0, open.local_addr().unwrap()]).await;
+        assert_eq!(outcome, Ok(()));
+        assert!(time < PROOF, "{time:?}");
+    }
 }

@@ -17,12 +17,14 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 use tracing::warn;
+use underpass_address::Interface;
 use underpass_operator::Answer;
 use underpass_plan::proxy_deployment::report_writer;
-use underpass_plan::proxy_server::{backends, crossings};
+use underpass_plan::proxy_server::{Proofs, backends, crossings};
 use underpass_resources::proxy_server::{MANAGER_PORT, METRICS_PORT, PodReport};
 use underpass_resources::{HOSTED_CLUSTER_GROUP, ProxyServer, VERSION};
 use underpass_tables::RelayTable;
@@ -34,6 +36,8 @@ const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 /// How soon is tried again what did not work, and what did.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 const TRY_FOR_EVER: Duration = Duration::from_secs(30);
+/// For the API server to take a report.
+const SAY_TIME: Duration = Duration::from_secs(10);
 /// What the data plane says about its endpoints.
 const ADMIN_TIME: Duration = Duration::from_secs(2);
 const ADMIN_BYTES: usize = 32 * 1024 * 1024;
@@ -54,6 +58,11 @@ impl Pod {
     pub(crate) fn pages(&self) -> SocketAddr {
         (self.address, MANAGER_PORT).into()
     }
+
+    /// By which others may come to look, whatever they call it: that of the pod network. A client could name the pod's address too.
+    pub(crate) fn device(&self) -> anyhow::Result<String> {
+        Interface::holding(self.address).context("--pod-ip must be the pod's own address")
+    }
 }
 
 /// What the data plane was told last, and what it made of it.
@@ -72,9 +81,9 @@ pub(crate) struct Reporter {
     admin: SocketAddr,
     tls: TlsConnector,
     newest: watch::Receiver<Option<Told>>,
-    /// Backends that were tried in vain, and why; None: nothing was tried yet.
-    failed: Option<BTreeMap<String, String>>,
-    /// What the cluster knows.
+    /// None: nothing was tried yet.
+    proofs: Option<Proofs>,
+    /// What the cluster knows; None: nothing for certain.
     said: Option<PodReport>,
 }
 
@@ -92,7 +101,7 @@ impl Reporter {
             admin,
             tls: underpass_relay::any_certificate(),
             newest,
-            failed: None,
+            proofs: None,
             said: None,
         }
     }
@@ -100,7 +109,7 @@ impl Reporter {
     /// Reports until nobody says anything any more.
     pub(crate) async fn run(mut self) {
         loop {
-            let Some(told) = self.newest.borrow_and_update().clone() else {
+            let Some(mut told) = self.newest.borrow_and_update().clone() else {
                 if self.newest.changed().await.is_err() {
                     return;
                 }
@@ -110,7 +119,9 @@ impl Reporter {
             // What was refused is told without waiting for proofs.
             self.say(&told).await;
             if told.version.is_some() {
-                self.failed = Some(crossing::failed(crossings(&told.proxy, &told.table), &self.tls).await);
+                let proofs = crossing::proofs(crossings(&told.proxy, &told.table), self.tls.clone());
+                // On their own: their time goes on while something else is told.
+                told = self.wait_for(tokio::spawn(proofs), told).await;
                 self.say(&told).await;
             }
             sleep_until(begun + BETWEEN_REPORTS).await;
@@ -118,6 +129,27 @@ impl Reporter {
             tokio::select! {
                 changed = self.newest.changed() => if changed.is_err() { return },
                 () = sleep(if all_well { TRY_FOR_EVER } else { TRY_AGAIN }) => {}
+            }
+        }
+    }
+
+    /// Proofs may take long: what is refused meanwhile is told at once. The state that was told last.
+    async fn wait_for(&mut self, mut proofs: JoinHandle<Proofs>, mut told: Told) -> Told {
+        // `newest` itself is not to have seen what nothing was proven of.
+        let mut newest = self.newest.clone();
+        loop {
+            tokio::select! {
+                // However often something else is refused.
+                biased;
+                proofs = &mut proofs => {
+                    self.proofs = proofs.ok();
+                    return told;
+                }
+                newer = with_another_refusal(&mut newest, told.refusal.clone()) => {
+                    told = newer;
+                    self.say(&told).await;
+                    sleep(BETWEEN_REPORTS).await;
+                }
             }
         }
     }
@@ -135,12 +167,18 @@ impl Reporter {
             "status": { "pods": [report] },
         });
         let params = PatchParams::apply(&report_writer(&self.pod)).force();
-        match self.objects.patch_status(name, &params, &Patch::Apply(&body)).await {
-            Ok(_) => self.said = Some(report),
-            Err(error) => {
-                warn!(why = %Answer::from(error), "the ProxyServer cannot be told what became of it; trying again");
+        let patch = Patch::Apply(&body);
+        let why = match timeout(SAY_TIME, self.objects.patch_status(name, &params, &patch)).await {
+            Ok(Ok(_)) => {
+                self.said = Some(report);
+                return;
             }
-        }
+            Ok(Err(error)) => Answer::from(error).to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        // It may have been taken all the same.
+        self.said = None;
+        warn!(why, "the ProxyServer cannot be told what became of it; trying again");
     }
 
     async fn report(&self, told: &Told) -> PodReport {
@@ -154,8 +192,19 @@ impl Reporter {
             observed_generation: told.proxy.metadata.generation,
             configuration_version: told.version.clone(),
             rejected: told.refusal.clone(),
-            backends: backends(&told.proxy, &told.table, self.failed.as_ref(), &healthy),
+            backends: backends(&told.proxy, &told.table, self.proofs.as_ref(), &healthy),
         }
+    }
+}
+
+/// The next state that refuses something else than this.
+async fn with_another_refusal(newest: &mut watch::Receiver<Option<Told>>, refusal: Option<String>) -> Told {
+    let is_other = |told: &Option<Told>| told.as_ref().is_some_and(|told| told.refusal != refusal);
+    let found = newest.wait_for(is_other).await.ok().and_then(|found| found.clone());
+    match found {
+        Some(told) => told,
+        // There will be none any more.
+        None => std::future::pending().await,
     }
 }
 
@@ -185,6 +234,8 @@ struct Health {
     failed_active_health_check: bool,
     #[serde(default)]
     failed_outlier_check: bool,
+    #[serde(default)]
+    eds_health_status: String,
 }
 
 /// How many endpoints of each route take connections.
@@ -201,14 +252,141 @@ async fn healthy(admin: SocketAddr) -> anyhow::Result<BTreeMap<String, usize>> {
         text = asking => text?,
         ended = connection => { ended?; anyhow::bail!("the admin port hung up") }
     };
-    let clusters: Clusters = serde_json::from_slice(&text).context("the admin port's page has another form")?;
+    well(&text)
+}
+
+fn well(page: &[u8]) -> anyhow::Result<BTreeMap<String, usize>> {
+    let clusters: Clusters = serde_json::from_slice(page).context("the admin port's page has another form")?;
     let is_well = |host: &&Host| {
-        let Health { failed_active_health_check, failed_outlier_check } = host.health_status;
-        !failed_active_health_check && !failed_outlier_check
+        let Health { failed_active_health_check, failed_outlier_check, eds_health_status } = &host.health_status;
+        !failed_active_health_check && !failed_outlier_check && eds_health_status != "DRAINING"
     };
     let count = |cluster: Cluster| {
         let healthy = cluster.host_statuses.iter().filter(is_well).count();
         (cluster.name, healthy)
     };
     Ok(clusters.cluster_statuses.into_iter().map(count).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::Value;
+    use tokio::sync::{mpsc, oneshot};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// A reporter to the cluster behind that client, and who tells it what is new.
+    fn reporter(client: Client) -> (Reporter, watch::Sender<Option<Told>>) {
+        let pod = Pod { name: "edge-1".to_owned(), address: Ipv4Addr::LOCALHOST.into() };
+        let (told, newest) = watch::channel(None);
+        // Nobody is there.
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        (Reporter::new(client, "cp", &pod, admin, newest), told)
+    }
+
+    fn told(refusal: Option<&str>) -> Told {
+        let proxy = json!({
+            "apiVersion": format!("{HOSTED_CLUSTER_GROUP}/{VERSION}"), "kind": "ProxyServer",
+            "metadata": { "name": "edge", "namespace": "cp" },
+            "spec": { "networkConfig": { "serverIP": "192.0.2.4/24" }, "backends": [] },
+        });
+        Told {
+            proxy: Arc::new(serde_json::from_value(proxy).unwrap()),
+            table: Arc::default(),
+            version: Some("1".to_owned()),
+            refusal: refusal.map(str::to_owned),
+        }
+    }
+
+    /// An API server that takes everything, and what it is told to be refused.
+    fn listening() -> (Client, mpsc::UnboundedReceiver<Value>) {
+        let (tell, heard) = mpsc::unbounded_channel();
+        let service = service_fn(move |request: Request<Body>| {
+            let tell = tell.clone();
+            async move {
+                let text = request.into_body().collect().await?.to_bytes();
+                let object: Value = serde_json::from_slice(&text).unwrap();
+                tell.send(object["status"]["pods"][0]["rejected"].clone()).unwrap();
+                let answer = serde_json::to_vec(&*told(None).proxy).unwrap();
+                Ok::<_, tower::BoxError>(Response::new(Body::from(answer)))
+            }
+        });
+        (Client::new(service, "cp"), heard)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_does_not_answer_is_not_waited_for() {
+        let silent = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, std::io::Error>>());
+        let (mut reporter, _newest) = reporter(Client::new(silent, "cp"));
+        reporter.said = Some(PodReport::default());
+        let patience = SAY_TIME + ADMIN_TIME + Duration::from_secs(1);
+        timeout(patience, reporter.say(&told(None))).await.expect("a report has a deadline");
+        assert_eq!(reporter.said, None, "nobody knows what became of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_does_not_wait_for_proofs_nor_these_for_it() {
+        let (client, mut heard) = listening();
+        let (mut reporter, newest) = reporter(client);
+        let (prove, proven) = oneshot::channel::<Proofs>();
+        let proofs = tokio::spawn(async { proven.await.unwrap() });
+        newest.send_replace(Some(told(None)));
+        reporter.newest.mark_unchanged();
+        let waiting = tokio::spawn(async move {
+            let last = reporter.wait_for(proofs, told(None)).await;
+            (reporter, last)
+        });
+        for refused in ["one", "other"] {
+            newest.send_replace(Some(told(Some(refused))));
+            let said = timeout(ADMIN_TIME + BETWEEN_REPORTS * 2, heard.recv()).await.expect("it is told at once");
+            assert_eq!(said.unwrap(), refused);
+        }
+        newest.send_replace(Some(told(Some("other"))));
+        let proofs = Proofs::from([("api".to_owned(), Err("closed".to_owned()))]);
+        prove.send(proofs.clone()).unwrap();
+        let (reporter, last) = waiting.await.unwrap();
+        assert_eq!(reporter.proofs, Some(proofs), "what was under way is not lost");
+        assert_eq!(last.refusal.as_deref(), Some("other"), "what was told is not taken back");
+        assert!(reporter.newest.has_changed().unwrap(), "and is proven next");
+        assert!(heard.try_recv().is_err(), "nothing is told twice");
+    }
+
+    /// A refusal with every breath: the proofs are heard all the same.
+    #[tokio::test(start_paused = true)]
+    async fn constant_changes_do_not_starve_proofs() {
+        let (client, _heard) = listening();
+        let (mut reporter, newest) = reporter(client);
+        let changing = tokio::spawn(async move {
+            for number in 0.. {
+                newest.send_replace(Some(told(Some(&format!("refusal {number}")))));
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let proofs = tokio::spawn(async {
+            sleep(Duration::from_secs(3)).await;
+            Proofs::new()
+        });
+        timeout(Duration::from_secs(3) + ADMIN_TIME + BETWEEN_REPORTS, reporter.wait_for(proofs, told(None)))
+            .await
+            .expect("the proofs were made");
+        changing.abort();
+    }
+
+    #[test]
+    fn whoever_gets_no_connections_is_not_counted() {
+        let hosts = [
+            json!({ "health_status": { "eds_health_status": "HEALTHY" } }),
+            json!({ "health_status": { "eds_health_status": "DRAINING" } }),
+            json!({ "health_status": { "eds_health_status": "HEALTHY", "failed_active_health_check": true } }),
+            json!({ "health_status": { "eds_health_status": "HEALTHY", "failed_outlier_check": true } }),
+        ];
+        let page = json!({ "cluster_statuses": [{ "name": "edge-api", "host_statuses": hosts }, { "name": "admin" }] });
+        let expected = BTreeMap::from([("edge-api".to_owned(), 1), ("admin".to_owned(), 0)]);
+        assert_eq!(well(page.to_string().as_bytes()).unwrap(), expected);
+    }
 }

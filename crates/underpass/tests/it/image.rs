@@ -31,6 +31,24 @@ fn the_same_program_gives_the_same_bytes() {
     assert_contains(&failed, &["cannot write /nowhere/image.tar"]);
 }
 
+/// A device would be gone for everybody, and a link would lead nowhere any more.
+#[test]
+fn only_a_file_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, link, file) = (folder.path().join("pipe"), folder.path().join("link"), folder.path().join("file"));
+    Process::start(Command::new("mkfifo").arg(&pipe)).wait().ok();
+    for output in [pipe.to_str().unwrap(), folder.path().to_str().unwrap(), "-"] {
+        let refused = Launch::command(BINARY, "image").args(["-o", output]).run().failed();
+        assert_contains(&refused, &[output, "is not a file"]);
+    }
+    std::fs::write(&file, "before").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    image(&link, &[]);
+    assert!(link.is_symlink() && std::fs::metadata(&file).unwrap().len() > 1000);
+    let refused = Launch::command(BINARY, "image").args(["--name", "A b::", "-o"]).arg(&file).run();
+    assert_eq!(refused.code, Some(2), "{refused}");
+}
+
 async fn is_loaded_and_runs(kind: EngineKind) {
     let (test, folder) = (TestEngine::shared(kind), tempfile::tempdir().unwrap());
     let name = format!("{}:1", test.name("image"));

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use underpass_testbed::{Ended, Kubectl, Lab, Process, Signal, follow_guide};
+use underpass_testbed::{Ended, Kubectl, Lab, PATIENCE, Process, Signal, follow_guide, wait_until};
 
 use crate::{BINARY, alone_with_definitions, root};
 
@@ -72,7 +72,9 @@ fn onto_a_cluster_and_off_it_again() {
     let site = Site::new();
     a_missing_image_is_told(&site);
     an_image_that_no_node_understands_is_not_waited_for(&site);
+    an_interrupted_installation_says_so(&site);
     a_first_installation_works(&site);
+    a_version_that_does_not_start_leaves_the_one_before(&site);
     what_is_there_stays_as_it_is(&site);
     a_newer_version_keeps_objects_and_clears_up(&site);
     nobody_is_overruled_unasked(&site);
@@ -97,6 +99,20 @@ fn an_image_that_no_node_understands_is_not_waited_for(site: &Site) {
         failed.contains("waiting   for pod underpass-operator-") && failed.contains("InvalidImageName"),
         "{failed}"
     );
+}
+
+fn an_interrupted_installation_says_so(site: &Site) {
+    let mut process = site.start("install --image lab.local/nowhere:1 --timeout 200");
+    process.wait_until_told(&["waiting "]);
+    process.signal(Signal::INT);
+    let ended = process.wait();
+    assert!(ended.code == Some(130) && ended.stderr.contains("interrupted: "), "{ended}");
+}
+
+fn a_version_that_does_not_start_leaves_the_one_before(site: &Site) {
+    let failed = site.underpass("install --image lab.local/nowhere:2 --timeout 5").failed();
+    assert!(failed.contains("the new version does not work, and the one before still does"), "{failed}");
+    site.install("").ok();
 }
 
 fn a_first_installation_works(site: &Site) {
@@ -182,6 +198,7 @@ fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     assert!(site.installed().lines().all(|line| line.starts_with("customresourcedefinition")), "{}", site.installed());
     assert_eq!(site.kubectl.ok("get proxyservers -A -o name").lines().count(), 1);
     site.install("").ok();
+    nobody_waits_for_an_operator_that_is_gone(site);
     site.kubectl.ok(&format!("create deployment idle -n {NAMESPACE} --image lab.local/nowhere:1 --replicas 0"));
     let told = site.underpass("uninstall --yes").told();
     let kept = format!("Namespace {NAMESPACE}, in which there is more than ours: Deployment idle\n");
@@ -195,6 +212,7 @@ fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     nothing_is_left(site);
     let again = site.underpass("uninstall --yes").told();
     assert!(again.contains("nothing of underpass is installed"), "{again}");
+    definitions_without_an_operator_go_too(site);
     site.kubectl.ok("delete ns hosted-clusters");
 }
 
@@ -236,6 +254,26 @@ fn who_interrupts_is_told_how_to_go_on(site: &Site) {
     assert!(ended.code == Some(130) && !ended.stderr.contains("Ctrl-C"), "{ended}");
     assert!(ended.stderr.ends_with("run `underpass uninstall` again to remove it\n"), "{ended}");
     finalizers("null");
+}
+
+/// What was built for a ProxyServer would stay for ever.
+fn nobody_waits_for_an_operator_that_is_gone(site: &Site) {
+    let finalizers = "get proxyservers -A -o jsonpath={.items[0].metadata.finalizers}";
+    wait_until("a ProxyServer that is held", PATIENCE, || (!site.kubectl.ok(finalizers).is_empty()).then_some(()));
+    site.kubectl.ok(&format!("scale deploy underpass-operator -n {NAMESPACE} --replicas 0"));
+    let operators = "-l app.kubernetes.io/component=operator,app.kubernetes.io/name=underpass";
+    site.kubectl.ok(&format!("wait --for=delete pods -n {NAMESPACE} {operators} --timeout=55s"));
+    let refused = site.underpass("uninstall --yes").failed();
+    assert!(refused.contains("no operator works on") && refused.contains("run `underpass install`"), "{refused}");
+    site.install("--force-conflicts").ok();
+}
+
+/// Whoever applied them by hand has no operator.
+fn definitions_without_an_operator_go_too(site: &Site) {
+    site.kubectl.ok(&format!("apply --server-side -f {}", root().join("deploy/crds").display()));
+    let told = site.underpass("uninstall --yes").told();
+    assert!(told.contains("deleting  CustomResourceDefinition containernetworks.underpass.dev"), "{told}");
+    nothing_is_left(site);
 }
 
 fn nothing_is_left(site: &Site) {
@@ -282,6 +320,13 @@ fn on_openshift(site: &Site) {
     assert!(told.contains("(OpenShift)"), "{told}");
     let constraints = site.kubectl.json("get securitycontextconstraints underpass-proxy");
     assert_eq!(constraints["allowedCapabilities"], serde_json::json!(["NET_BIND_SERVICE"]));
+    // Those that people are told to make by themselves can stand beside ours.
+    site.kubectl.ok_with("apply -f -", crate::proxies::document::CONSTRAINTS);
+    let theirs = site.kubectl.json("get securitycontextconstraints oooi-proxy");
+    assert_eq!((&theirs["allowHostNetwork"], &theirs["runAsUser"]["type"]), (&false.into(), &"RunAsAny".into()));
+    site.kubectl.ok("delete securitycontextconstraints oooi-proxy");
+    let constraints = site.kubectl.json("get securitycontextconstraints underpass-proxy-replicas");
+    assert_eq!(constraints["allowedCapabilities"], serde_json::json!(["NET_BIND_SERVICE", "NET_ADMIN", "NET_RAW"]));
     let pods = site.kubectl.json(&format!("get pods -n {NAMESPACE}"));
     assert_eq!(pods["items"][0]["spec"]["securityContext"].get("runAsUser"), None, "{pods:#}");
     site.underpass("uninstall --yes").ok();

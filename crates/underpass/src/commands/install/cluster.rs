@@ -11,7 +11,8 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use underpass_deploy::{INSTALLED, OPERATOR, Platform, Settings, objects};
-use underpass_operator::{Answer, explain, is_not_served};
+use underpass_operator::{Answer, explain};
+use underpass_resources::KINDS;
 
 use crate::args::ClusterFlags;
 use crate::{server, settings};
@@ -65,9 +66,13 @@ impl Cluster {
     }
 
     pub(crate) async fn is_openshift(&self) -> anyhow::Result<bool> {
-        let groups =
-            self.client.list_api_groups().await.map_err(Answer::from).context("cannot ask for its API groups")?;
-        Ok(groups.groups.iter().any(|group| group.name == "security.openshift.io"))
+        Ok(self.groups().await?.contains("security.openshift.io"))
+    }
+
+    async fn groups(&self) -> anyhow::Result<BTreeSet<String>> {
+        let groups = self.client.list_api_groups().await.map_err(Answer::from);
+        let groups = groups.context("cannot ask for its API groups")?.groups.into_iter();
+        Ok(groups.map(|group| group.name).collect())
     }
 
     /// Where the API server listens behind its Service, which is where a NetworkPolicy sees connections to it go.
@@ -125,18 +130,33 @@ impl Cluster {
     pub(crate) async fn installed(&self) -> anyhow::Result<Vec<Value>> {
         let (label, value) = INSTALLED;
         let labelled = ListParams::default().labels(&format!("{label}={value}"));
-        let mut found = Vec::new();
-        for resource in resources() {
+        let (mut found, groups) = (Vec::new(), self.groups().await?);
+        // Who may not do everything may not ask for kinds that there are not, either: those of OpenShift elsewhere, say.
+        for resource in resources().into_iter().filter(|kind| kind.group.is_empty() || groups.contains(&kind.group)) {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
             match api.list(&labelled).await {
                 Ok(list) => found.extend(list.items.into_iter().map(|object| as_value(&resource, &object))),
-                // Not OpenShift, say.
-                Err(error) if is_not_served(&error) => {}
                 Err(error) => {
                     return Err(
                         anyhow::Error::new(Answer::from(error)).context(format!("cannot list {}", resource.plural))
                     );
                 }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Definitions of our kinds that no installation has put here: `underpass crds` prints them for everybody.
+    pub(crate) async fn loose_definitions(&self) -> anyhow::Result<Vec<Value>> {
+        let (label, mut found) = (INSTALLED.0, Vec::new());
+        for kind in KINDS {
+            let definition = json!({
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": { "name": kind.crd_name() },
+            });
+            if self.get(&definition).await?.is_some_and(|there| !there.labels().contains_key(label)) {
+                found.push(definition);
             }
         }
         Ok(found)

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::{ApiResource, PostParams};
 use underpass_deploy::{Settings, objects};
@@ -11,11 +14,16 @@ use underpass_operator::Answer;
 use super::cluster::{Cluster, namespace, resource};
 
 /// The same error, unless it is a refusal that a list of rights explains better.
-pub(crate) async fn name(cluster: &Cluster, settings: &Settings, error: anyhow::Error) -> anyhow::Error {
+pub(crate) async fn name(
+    cluster: &Cluster,
+    settings: &Settings,
+    asks_for_port: bool,
+    error: anyhow::Error,
+) -> anyhow::Error {
     if !error.chain().any(is_forbidden) {
         return error;
     }
-    match missing(cluster, settings).await {
+    match missing(cluster, settings, asks_for_port).await {
         Ok(missing) if !missing.is_empty() => anyhow::anyhow!(
             "this user may not install: forbidden are\n  {}\nAsk for these rights, or let an administrator of the cluster install",
             missing.join("\n  ")
@@ -29,19 +37,32 @@ fn is_forbidden(cause: &(dyn std::error::Error + 'static)) -> bool {
     status.is_some_and(|status| status.code == 403)
 }
 
-/// Per kind what is lacking of what an installation does: it looks for earlier ones everywhere, and writes in its place.
-async fn missing(cluster: &Cluster, settings: &Settings) -> Result<Vec<String>, kube::Error> {
-    let (all, mut seen, mut lines) = (objects(settings), BTreeSet::new(), Vec::new());
-    for object in all.iter().filter(|object| seen.insert(object["kind"].to_string())) {
-        for (place, verbs) in [(None, &["list"][..]), (namespace(object), &["get", "create", "patch"])] {
-            let forbidden = forbidden(cluster, verbs, &resource(object), place).await?;
-            if !forbidden.is_empty() {
-                let place = place.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
-                lines.push(format!("{} {}{place}", forbidden.join(", "), resource(object).plural));
-            }
+/// Per kind what is lacking of what an installation does.
+async fn missing(cluster: &Cluster, settings: &Settings, asks_for_port: bool) -> Result<Vec<String>, kube::Error> {
+    let mut lines = Vec::new();
+    for (resource, place, verbs) in needed(settings, asks_for_port) {
+        let forbidden = forbidden(cluster, verbs, &resource, place.as_deref()).await?;
+        if !forbidden.is_empty() {
+            let place = place.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+            lines.push(format!("{} {}{place}", forbidden.join(", "), resource.plural));
         }
     }
     Ok(lines)
+}
+
+/// It looks for earlier installations everywhere, writes in its place, asks where the API server listens, and looks whether its pods work.
+fn needed(settings: &Settings, asks_for_port: bool) -> Vec<(ApiResource, Option<String>, &'static [&'static str])> {
+    let (all, mut seen, mut needed) = (objects(settings), BTreeSet::new(), Vec::new());
+    for object in all.iter().filter(|object| seen.insert(object["kind"].to_string())) {
+        needed.push((resource(object), None, &["list"][..]));
+        needed.push((resource(object), namespace(object).map(str::to_owned), &["get", "create", "patch"]));
+    }
+    if asks_for_port {
+        needed.push((ApiResource::erase::<EndpointSlice>(&()), Some("default".to_owned()), &["list"]));
+    }
+    needed.push((ApiResource::erase::<Pod>(&()), Some(settings.namespace.clone()), &["list"]));
+    needed.push((ApiResource::erase::<Lease>(&()), Some(settings.namespace.clone()), &["get"]));
+    needed
 }
 
 async fn forbidden<'a>(

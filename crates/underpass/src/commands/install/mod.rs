@@ -15,6 +15,7 @@ use underpass_deploy::{OPERATOR, Platform, Settings, objects};
 use crate::args::{Install, PlatformName, Uninstall, YamlOrJson};
 use crate::exit::Ended;
 use crate::output::{self, tell};
+use crate::signals::Signals;
 
 use cluster::{Cluster, Conflicts};
 
@@ -26,10 +27,24 @@ pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
         return Ok(Ended::Well);
     }
     let cluster = Cluster::connect(args.cluster.clone()).await?;
+    let mut signals = Signals::listen()?;
+    tokio::select! {
+        ended = install(&cluster, &args) => ended,
+        () = signals.next() => {
+            tell("interrupted: what is not applied yet is missing; run `underpass install` again, or `underpass uninstall`");
+            Ok(Ended::Forced)
+        }
+    }
+}
+
+async fn install(cluster: &Cluster, args: &Install) -> anyhow::Result<Ended> {
     let conflicts = if args.force_conflicts { Conflicts::Force } else { Conflicts::Refuse };
-    let (settings, all) = match prepare(&cluster, &args, conflicts).await {
+    let (settings, all) = match prepare(cluster, args, conflicts).await {
         Ok(prepared) => prepared,
-        Err(error) => return Err(missing_rights::name(&cluster, &settings(&args), error).await.context(UNCHANGED)),
+        Err(error) => {
+            let asks_for_port = args.api_server_port.is_none();
+            return Err(missing_rights::name(cluster, &settings(args), asks_for_port, error).await.context(UNCHANGED));
+        }
     };
     for object in &all {
         let done = cluster.apply(object, conflicts).await?;
@@ -41,7 +56,7 @@ pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
             cluster.delete(&stale).await?;
         }
     }
-    prove(&cluster, &settings.namespace, Duration::from_secs(args.timeout)).await
+    prove(cluster, &settings.namespace, Duration::from_secs(args.timeout)).await
 }
 
 /// All that can be known and refused before anything is written: what will be applied.
@@ -78,7 +93,11 @@ async fn prove(cluster: &Cluster, namespace: &str, patience: Duration) -> anyhow
     let waited = tokio::time::timeout(patience, rollout::works(&cluster.client, namespace)).await;
     let Ok(leader) = waited else {
         let why = rollout::troubles(&cluster.client, namespace).await?;
-        bail!("after {} seconds the operator does not work:\n{}", patience.as_secs(), rollout::to_repair(&why));
+        let what = match rollout::of_the_version_before(&cluster.client, namespace).await? {
+            0 => "the operator does not work".to_owned(),
+            old => format!("the new version does not work, and the one before still does (pods that are ready: {old})"),
+        };
+        bail!("after {} seconds {what}:\n{}", patience.as_secs(), rollout::to_repair(&why));
     };
     tell(&format!("the operator works on {}: {} leads", cluster.url, leader?));
     Ok(Ended::Well)

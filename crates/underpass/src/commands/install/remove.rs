@@ -6,13 +6,15 @@ use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::Value;
-use underpass_deploy::MANAGED_BY;
-use underpass_operator::{Answer, is_not_served, kinds, teardown};
+use underpass_deploy::{MANAGED_BY, OPERATOR};
+use underpass_operator::{Answer, is_not_served, kinds, leadership, teardown};
 use underpass_resources::KINDS;
 
 use crate::args::Uninstall;
+use crate::commands::controllers;
 use crate::exit::Ended;
 use crate::output::tell;
 use crate::signals::Signals;
@@ -35,9 +37,10 @@ pub(crate) async fn run(cluster: &Cluster, args: &Uninstall) -> anyhow::Result<E
     refuse_helm(&installed)?;
     let going: Vec<Value> =
         installed.into_iter().filter(|object| !(args.keep_objects && is_definition(object))).collect();
-    let objects = if args.keep_objects { BTreeMap::new() } else { count_objects(cluster).await? };
+    let objects = if args.keep_objects { Objects::default() } else { count_objects(cluster).await? };
     let fates = home::fates(cluster, &going, !args.keep_objects).await?;
     tell(&summary(cluster, &going, &objects, &fates));
+    refuse_to_wait_in_vain(cluster, &objects).await?;
     if !args.yes && !confirmed()? {
         tell("nothing was changed");
         return Ok(Ended::Badly);
@@ -52,9 +55,9 @@ pub(crate) async fn run(cluster: &Cluster, args: &Uninstall) -> anyhow::Result<E
     }
 }
 
-/// Everything that carries our mark, and the leases, in an order whose reverse is that of deleting.
+/// Everything that carries our mark, the leases and the definitions, in an order whose reverse is that of deleting.
 async fn found(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
-    Ok([cluster.leases().await?, cluster.installed().await?].concat())
+    Ok([cluster.leases().await?, cluster.loose_definitions().await?, cluster.installed().await?].concat())
 }
 
 async fn carry_out(cluster: &Cluster, args: &Uninstall, going: &[Value]) -> anyhow::Result<Ended> {
@@ -80,24 +83,53 @@ fn refuse_helm(installed: &[Value]) -> anyhow::Result<()> {
     )
 }
 
-async fn count_objects(cluster: &Cluster) -> anyhow::Result<BTreeMap<&'static str, usize>> {
-    let mut counts = BTreeMap::new();
+/// Our objects, by kind.
+#[derive(Default)]
+struct Objects {
+    counts: BTreeMap<&'static str, usize>,
+    /// How many of them cannot go before something has been removed for them.
+    held: usize,
+}
+
+/// What was built for them is removed by an operator, and by nobody else.
+async fn refuse_to_wait_in_vain(cluster: &Cluster, objects: &Objects) -> anyhow::Result<()> {
+    if objects.held == 0 {
+        return Ok(());
+    }
+    for lease in [OPERATOR, controllers::LEASE] {
+        let holder = leadership::holder_anywhere(&cluster.client, lease).await;
+        if holder.context("cannot look for an operator that works")?.is_some() {
+            return Ok(());
+        }
+    }
+    bail!(
+        "no operator works on {}, and for {} of these objects one has to remove what was built: run `underpass install`, and then this again",
+        cluster.url,
+        objects.held
+    )
+}
+
+async fn count_objects(cluster: &Cluster) -> anyhow::Result<Objects> {
+    let mut objects = Objects::default();
     for kind in KINDS {
         match kinds::api(&cluster.client, kind, None).list_metadata(&ListParams::default()).await {
             Ok(list) if list.items.is_empty() => {}
-            Ok(list) => drop(counts.insert(kind.kind, list.items.len())),
+            Ok(list) => {
+                objects.counts.insert(kind.kind, list.items.len());
+                objects.held += list.items.iter().filter(|object| !object.finalizers().is_empty()).count();
+            }
             Err(error) if is_not_served(&error) => {}
             Err(error) => {
                 return Err(anyhow::Error::new(Answer::from(error)).context(format!("cannot list {}", kind.plural)));
             }
         }
     }
-    Ok(counts)
+    Ok(objects)
 }
 
-fn summary(cluster: &Cluster, going: &[Value], objects: &BTreeMap<&'static str, usize>, fates: &Fates) -> String {
+fn summary(cluster: &Cluster, going: &[Value], objects: &Objects, fates: &Fates) -> String {
     let mut lines = vec![format!("This removes from {}:", cluster.url)];
-    lines.extend(objects.iter().map(|(kind, count)| format!("  {}", with_what_was_built(kind, *count))));
+    lines.extend(objects.counts.iter().map(|(kind, count)| format!("  {}", with_what_was_built(kind, *count))));
     let others = going.iter().filter(|object| object["kind"] != "Namespace");
     lines.extend(fates.go.iter().chain(others).map(|object| format!("  {}", title(object))));
     if !fates.stay.is_empty() {

@@ -115,6 +115,15 @@ pub(crate) async fn troubles(client: &Client, namespace: &str) -> anyhow::Result
     Ok(all)
 }
 
+/// How many pods of an earlier version are ready.
+pub(crate) async fn of_the_version_before(client: &Client, namespace: &str) -> anyhow::Result<usize> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let deployment = deployments.get(OPERATOR).await.map_err(Answer::from)?;
+    let image = deployment.spec.as_ref().and_then(|spec| image_of(spec.template.spec.as_ref()));
+    let pods = pods(client, namespace).await?;
+    Ok(pods.iter().filter(|pod| is_ready(pod) && image_of(pod.spec.as_ref()) != image).count())
+}
+
 fn why_not_ready(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
     let container = status.container_statuses.unwrap_or_default().first().and_then(trouble_of);

@@ -300,6 +300,28 @@ fn without_an_api_server_the_address_goes_and_with_it_it_comes_back() {
     observer.never_two();
 }
 
+/// Neighbours are answered directly, the others by the gateway, also after a restart; what has another source goes as before.
+#[test]
+fn machines_behind_the_gateway_are_answered() {
+    let mut scene = Scene::new("192.168.100.4/24", 1);
+    let router = scene.switch.namespace();
+    router.ip("address add 10.9.9.1/24 dev uplink");
+    router.within(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
+    let far = scene.switch.machine("far", "10.9.9.9/24");
+    far.ip("route add 192.168.100.0/24 via 10.9.9.1");
+    let ip = scene.ip();
+    let answered = |from: &NetNamespace| who_answers(from, ip).is_some();
+    for _ in 0..2 {
+        scene.pods[0].compete_with_gateway(scene.address, "192.168.100.250", scene.server.kubeconfig());
+        wait_until("an answer for a neighbour", PATIENCE, || answered(&scene.client).then_some(()));
+        wait_until("an answer by the gateway", PATIENCE, || answered(&far).then_some(()));
+        scene.pods[0].signal(Signal::KILL);
+        scene.pods[0].ended();
+        wait_until("the address to go", PATIENCE, || (!scene.has(0)).then_some(()));
+    }
+    assert_eq!(scene.pods[0].namespace.ip("route show default"), "");
+}
+
 #[test]
 fn what_is_there_from_an_earlier_life_is_taken_off() {
     let mut scene = Scene::new("192.168.100.4/24", 1);

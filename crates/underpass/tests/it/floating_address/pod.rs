@@ -52,6 +52,10 @@ impl Pod {
         self.process = Some(self.command(address, kubeconfig).spawn());
     }
 
+    pub(super) fn compete_with_gateway(&mut self, address: &str, gateway: &str, kubeconfig: &Path) {
+        self.process = Some(self.command(address, kubeconfig).args(["--gateway", gateway]).spawn());
+    }
+
     fn command(&self, address: &str, kubeconfig: &Path) -> Launch {
         let ready = format!("http://127.0.0.1:{READY_PORT}/ready");
         Launch::command("ip", "netns")

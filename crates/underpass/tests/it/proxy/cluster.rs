@@ -1,22 +1,15 @@
 //! A ProxyServer of a cluster, carried by our own data plane or by an Envoy: the same object, the same changes, the same answers.
 
-use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, Underpass, wait_until};
+use underpass_testbed::{Envoy, Kubectl, Launch, PATIENCE, Process, Underpass, wait_until};
 
-use super::{Backend, hello};
+use super::plane::Plane;
+use super::{Backend, answer, own_address};
 use crate::BINARY;
 use crate::server::embedded_apiserver;
-
-#[derive(Clone, Copy, PartialEq)]
-enum Plane {
-    Native,
-    Envoy,
-}
 
 /// A cluster, and a proxy that obeys its ProxyServer cp/edge. Services stand for names outside: a cluster's endpoints cannot be on loopback.
 struct Edge {
@@ -25,20 +18,25 @@ struct Edge {
     proxy: Process,
     folder: TempDir,
     _home: TempDir,
-    envoy: Option<Process>,
+    envoy: Option<Envoy>,
     port: u16,
 }
 
 impl Edge {
     #[track_caller]
     fn start(plane: Plane, backends: &[(&str, &Backend)]) -> Self {
+        Self::start_with(plane, backends, &[])
+    }
+
+    #[track_caller]
+    fn start_with(plane: Plane, backends: &[(&str, &Backend)], arguments: &[&str]) -> Self {
         let (server, folder, port) = (embedded_apiserver(), tempfile::tempdir().unwrap(), free_port());
         let kubectl = server.kubectl();
         kubectl.ok("create namespace cp");
         kubectl.ok_with("apply -f -", &objects(port, backends));
         let launch = Launch::command(BINARY, "proxy").args(["--proxy-name", "edge", "--namespace", "cp"]);
         let launch = launch.args(["--proxy-log-level", "info", "--admin", "127.0.0.1:0", "--output", "json"]);
-        let launch = launch.arg("--kubeconfig").arg(server.kubeconfig());
+        let launch = launch.args(arguments).arg("--kubeconfig").arg(server.kubeconfig());
         let bootstrap = folder.path().join("bootstrap.json");
         let launch = match plane {
             Plane::Native => launch,
@@ -53,11 +51,7 @@ impl Edge {
 
     fn start_envoy(&mut self) {
         if self.plane == Plane::Envoy {
-            let program = std::env::var_os("UNDERPASS_TEST_ENVOY").expect("scripts/test says where Envoy is");
-            let mut command = Command::new(program);
-            command.arg("-c").arg(self.folder.path().join("bootstrap.json"));
-            command.args(["--disable-hot-restart", "--concurrency", "2"]);
-            self.envoy = Some(Process::start(&mut command));
+            self.envoy = Some(Envoy::start(&self.folder.path().join("bootstrap.json")));
         }
     }
 
@@ -83,13 +77,7 @@ impl Edge {
 
     /// Who answers for a name; None: nobody.
     fn who(&self, name: &str) -> Option<String> {
-        let mut client = TcpStream::connect(self.door()).ok()?;
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        client.write_all(&hello(name)).ok()?;
-        let mut answer = [0; 64];
-        let count = client.read(&mut answer).ok().filter(|count| *count > 0)?;
-        // A TLS alert is no answer.
-        (answer[0] != 21).then(|| String::from_utf8_lossy(&answer[..count]).into_owned())
+        answer(self.door(), name)
     }
 }
 
@@ -125,7 +113,7 @@ fn objects(port: u16, backends: &[(&str, &Backend)]) -> String {
     documents.join("\n")
 }
 
-fn service(name: &str, outside: &str) -> Value {
+pub(super) fn service(name: &str, outside: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "cp" },
         "spec": { "type": "ExternalName", "externalName": outside },
@@ -197,6 +185,17 @@ fn changes_are_obeyed_by_an_envoy() {
     changes_of_a_cluster_are_obeyed(Plane::Envoy);
 }
 
+/// What an Envoy was told and took, by its own count, and what became of it.
+const TOLD: [&str; 7] = [
+    "cluster_manager.cds.update_success",
+    "cluster.edge-api.update_success",
+    "listener_manager.lds.update_success",
+    "cluster_manager.cluster_added",
+    "cluster_manager.cluster_modified",
+    "listener_manager.listener_modified",
+    "listener_manager.listener_in_place_updated",
+];
+
 #[test]
 fn an_envoy_serves_on_without_its_manager_and_its_successor_tells_it_nothing_new() {
     let api = Backend::start("api");
@@ -209,6 +208,9 @@ fn an_envoy_serves_on_without_its_manager_and_its_successor_tells_it_nothing_new
     edge.proxy.signal(underpass_testbed::Signal::KILL);
     wait_until("the manager to be gone", PATIENCE, || (!edge.proxy.is_running()).then_some(()));
     assert_eq!(edge.who("api.example.com").as_deref(), Some("api"));
+    let envoy = edge.envoy.as_ref().unwrap();
+    let counts = || TOLD.map(|name| envoy.stat(name).unwrap());
+    let before = counts();
 
     let launch = Launch::command(BINARY, "proxy").args(["--proxy-name", "edge", "--namespace", "cp"]);
     let launch = launch.args(["--xds-port", &xds, "--output", "json", "--log-level", "underpass_xds=debug"]);
@@ -219,6 +221,8 @@ fn an_envoy_serves_on_without_its_manager_and_its_successor_tells_it_nothing_new
     edge.becomes("web.example.com", Some("web"));
     let told: Vec<String> = manager.stderr().lines().filter(|line| line.contains(" told")).map(str::to_owned).collect();
     assert!(told.iter().all(|line| line.contains("changed=1")), "only what is new: {told:#?}");
+    let grown: Vec<u64> = counts().iter().zip(before).map(|(now, before)| now - before).collect();
+    assert_eq!(grown, [1, 0, 1, 1, 0, 1, 1], "a cluster more, and a listener that has it, in place: {TOLD:?}");
 }
 
 #[test]
@@ -226,10 +230,67 @@ fn an_envoy_that_starts_anew_is_told_everything() {
     let api = Backend::start("api");
     let mut edge = Edge::start(Plane::Envoy, &[("api", &api)]);
     edge.becomes("api.example.com", Some("api"));
-    let envoy = edge.envoy.take().unwrap();
-    envoy.signal(underpass_testbed::Signal::KILL);
-    envoy.wait();
+    edge.envoy.take().unwrap().kill();
     assert_eq!(edge.who("api.example.com"), None);
     edge.start_envoy();
     edge.becomes("api.example.com", Some("api"));
+}
+
+/// Whoever reads the log looks there for what changed.
+#[test]
+fn a_configuration_is_told_of_once() {
+    let (api, web) = (Backend::start("api"), Backend::start("web"));
+    let edge = Edge::start(Plane::Envoy, &[("api", &api)]);
+    edge.becomes("api.example.com", Some("api"));
+    for port in 1..4 {
+        let mut as_good = service("api", "localhost");
+        as_good["spec"]["ports"] = json!([{ "port": port }]);
+        edge.kubectl().ok_with("apply -f -", &as_good.to_string());
+    }
+    edge.change(&[("api", &api), ("web", &web)]);
+    edge.becomes("web.example.com", Some("web"));
+    let log = edge.proxy.stderr();
+    let generated = log.lines().filter_map(|line| line.split_once("Generated Envoy configuration"));
+    let told: Vec<&str> = generated.map(|(_, fields)| fields).collect();
+    assert!(told.len() > 1 && told.windows(2).all(|pair| pair[0] != pair[1]), "{told:#?}");
+}
+
+/// A port that somebody else has is nothing that can be seen in an object: only the Envoy that is told to listen there finds out.
+#[test]
+fn what_an_envoy_refuses_stands_in_the_status_until_it_is_changed() {
+    let (api, web) = (Backend::start("api"), Backend::start("web"));
+    let pod = ["--pod", "edge-1", "--pod-ip", &own_address().to_string()];
+    let edge = Edge::start_with(Plane::Envoy, &[("api", &api)], &pod);
+    edge.becomes("api.example.com", Some("api"));
+    let rejected = || {
+        let proxy: Value = serde_json::from_str(&edge.kubectl().ok("get proxyserver edge -n cp -o json")).unwrap();
+        let pods = proxy["status"]["pods"].as_array()?.first()?.clone();
+        (pods["observedGeneration"] == proxy["metadata"]["generation"]).then(|| pods["rejected"].clone())
+    };
+    let becomes = |expected: &str| {
+        wait_until(&format!("{expected:?} in the status"), PATIENCE, || {
+            let rejected = rejected()?;
+            rejected.as_str().unwrap_or_default().contains(expected).then_some(rejected)
+        })
+    };
+    assert_eq!(becomes(""), Value::Null);
+
+    let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, free_port())).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut proxy = edge_of(edge.port, &[("api", &api), ("web", &web)]);
+    proxy["spec"]["backends"][1]["port"] = json!(port);
+    edge.kubectl().ok_with("apply -f -", &format!("{}\n{proxy}", service("web", "localhost")));
+    becomes(&format!("cannot bind '0.0.0.0:{port}': Address already in use"));
+    assert_eq!(edge.who("api.example.com").as_deref(), Some("api"));
+
+    // Something else changes, and is obeyed; what is refused is refused still.
+    proxy["spec"]["backends"][0]["alternateHostnames"] = json!(["more.example.com"]);
+    edge.kubectl().ok_with("apply -f -", &proxy.to_string());
+    edge.becomes("more.example.com", Some("api"));
+    becomes(&format!("edge-listener-{port}"));
+
+    proxy["spec"]["backends"][1]["port"] = json!(edge.port);
+    edge.kubectl().ok_with("apply -f -", &proxy.to_string());
+    edge.becomes("web.example.com", Some("web"));
+    wait_until("nothing is refused", PATIENCE, || (rejected()? == Value::Null).then_some(()));
 }

@@ -44,6 +44,7 @@ fn what_changes_is_obeyed_and_connections_go_on() {
         "upstream cluster edge-web: added",
         "upstream cluster edge-api: updated",
         "upstream cluster edge-web: removed",
+        "Discovered endpoints for service cp/web:443",
     ]);
 }
 

@@ -3,11 +3,15 @@
 mod admin;
 mod cluster;
 mod ending;
+mod endpoints;
+mod envoy;
 mod explain;
 mod fidelity;
 mod files;
 mod guide;
 mod logging;
+mod networks;
+mod plane;
 mod resources;
 mod routing;
 mod site;
@@ -181,6 +185,16 @@ fn who(address: SocketAddr, name: &str) -> Result<String, u8> {
         [21, 3, _, 0, 2, 2, alert] => Err(alert),
         _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
     }
+}
+
+/// Who answers for a name, whatever carries it; None: nobody.
+fn answer(door: SocketAddr, name: &str) -> Option<String> {
+    let mut client = connect(door).ok()?;
+    client.write_all(&hello(name)).ok()?;
+    let mut answer = [0; 64];
+    let count = client.read(&mut answer).ok().filter(|count| *count > 0)?;
+    // A TLS alert is no answer.
+    (answer[0] != 21).then(|| String::from_utf8_lossy(&answer[..count]).into_owned())
 }
 
 /// Waits until a name is answered like this: workers take a new table one after the other.

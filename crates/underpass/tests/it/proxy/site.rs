@@ -70,6 +70,18 @@ impl Site {
         self.targets.extend(target(name, backend.address));
     }
 
+    /// These endpoints for a backend's Service, each with what its EndpointSlice says of it besides.
+    pub(super) fn lead_to(&mut self, name: &str, endpoints: &[(&Backend, Value)]) {
+        let slice_of = |object: &Value| object["metadata"]["labels"]["kubernetes.io/service-name"] == name;
+        self.targets.retain(|object| !slice_of(object));
+        for (number, (backend, said)) in endpoints.iter().enumerate() {
+            let [_, mut slice] = target(name, backend.address);
+            slice["metadata"]["name"] = json!(format!("{name}-{number}"));
+            slice["endpoints"][0].as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
+            self.targets.push(slice);
+        }
+    }
+
     pub(super) fn text(&self) -> String {
         let proxy = json!({
             "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",

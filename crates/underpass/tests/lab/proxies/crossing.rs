@@ -1,7 +1,7 @@
 //! Who gets which connection.
 
 use serde_json::json;
-use underpass_testbed::{HostedControlPlane, HostedService, Lab, PATIENCE, wait_until};
+use underpass_testbed::{HostedControlPlane, HostedService, Lab};
 
 use super::{Plane, Site, backend};
 
@@ -49,6 +49,7 @@ pub(super) fn by_name_by_port_and_by_default(lab: &Lab, plane: Plane, subnet: u8
     let unnamed = vm.run(&format!("curl -sSk --max-time 5 https://{at}:6443/")).ok();
     assert!(unnamed.starts_with(&one_plane.name_of("kube-apiserver")), "{unnamed}");
     nobody_else_is_let_in(&vm, &at);
+    pages_are_not_for_the_tenant(&vm, &at, &pod_address(&site));
 }
 
 /// An unknown name, TLS without a name where only names count, and bytes that are not TLS where names decide.
@@ -65,6 +66,20 @@ fn nobody_else_is_let_in(vm: &underpass_testbed::Machine, at: &str) {
         let found = ended.code.map(|code| code.to_string()).unwrap_or_default();
         assert!(code.split(" or ").any(|code| code == found), "{what}: {ended}");
     }
+}
+
+/// A machine that has a route to the pod network over its own link names the pod's address there: it gets to the backends, and no further.
+fn pages_are_not_for_the_tenant(vm: &underpass_testbed::Machine, at: &str, pod: &str) {
+    vm.run(&format!("ip route add {pod} via {at}")).ok();
+    vm.run(&format!("curl -sSk --max-time 5 https://{pod}:6443/")).ok();
+    for page in ["9901/ready", "9902/ready", "9903/healthz", "18000/"] {
+        let ended = vm.run(&format!("curl -sS --max-time 5 http://{pod}:{page}"));
+        assert_eq!(ended.code, Some(7), "{ended}");
+    }
+}
+
+fn pod_address(site: &Site<'_>) -> String {
+    site.kubectl().ok(&format!("get pod {} -o jsonpath={{.status.podIP}}", site.pod("edge")))
 }
 
 fn what_the_object_says(site: &Site<'_>) {
@@ -118,14 +133,7 @@ fn pods_are_confined(site: &Site<'_>) {
 }
 
 fn metrics_are_shown_to_the_cluster(site: &Site<'_>) {
-    let address = site.kubectl().ok(&format!("get pod {} -o jsonpath={{.status.podIP}}", site.pod("edge")));
-    let page = wait_until("metrics of a proxy", PATIENCE, || {
-        let page = std::process::Command::new("curl")
-            .args(["-fsS", "--max-time", "5", &format!("http://{address}:9902/stats/prometheus")])
-            .output()
-            .ok()?;
-        page.status.success().then(|| String::from_utf8_lossy(&page.stdout).into_owned())
-    });
+    let page = site.metrics("edge");
     for metric in [
         "envoy_cluster_upstream_cx_active",
         "envoy_cluster_upstream_cx_total",

@@ -5,15 +5,21 @@
 
 mod changing;
 mod crossing;
+pub(crate) mod document;
+mod killed;
 mod leaving;
+mod refused;
 mod replicas;
+mod routed;
 mod troubles;
+mod under_load;
 
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use underpass_testbed::{Kubectl, Lab, LabNamespace, Process, follow_guide, wait_until};
+use underpass_testbed::{Kubectl, Lab, LabNamespace, PATIENCE, Process, follow_guide, wait_until};
 
 use crate::{BINARY, alone_with_definitions, root};
 
@@ -21,7 +27,7 @@ const IMAGE: &str = "lab.local/underpass:proxies";
 /// For a rollout on a machine that does other things too.
 const ROLLOUT: Duration = Duration::from_secs(120);
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Plane {
     Envoy,
     NewestEnvoy,
@@ -63,17 +69,44 @@ fn machines_reach_hosted_control_planes_through_proxies() {
     let lab = Lab::running();
     let _operator = Operator::install(&lab);
     lab.envoy_image();
+    // Held while others work: whoever measures does so alone.
+    let turn = Mutex::new(());
+    std::thread::scope(|measured| {
+        let others = turn.lock().unwrap();
+        for (plane, subnets) in [(Plane::Envoy, [113, 118]), (Plane::Native, [114, 119])] {
+            let (lab, turn) = (&lab, &turn);
+            measured.spawn(move || {
+                under_load::changes_are_obeyed_and_no_connection_breaks(lab, plane, subnets[0], turn);
+            });
+            measured.spawn(move || {
+                replicas::one_of_several_has_the_address_and_another_follows(lab, plane, subnets[1], turn);
+            });
+        }
+        side_by_side(&lab);
+        drop(others);
+    });
+}
+
+fn side_by_side(lab: &Lab) {
     std::thread::scope(|scope| {
-        scope.spawn(|| as_the_guide_says(&lab));
-        scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::Envoy, 110));
-        scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::Native, 111));
-        scope.spawn(|| crossing::by_name_by_port_and_by_default(&lab, Plane::NewestEnvoy, 112));
-        scope.spawn(|| changing::everything_that_can_be_changed_while_connections_stream(&lab, Plane::Envoy, 113));
-        scope.spawn(|| changing::everything_that_can_be_changed_while_connections_stream(&lab, Plane::Native, 114));
-        scope.spawn(|| changing::what_people_change_by_hand_stays(&lab));
-        scope.spawn(|| replicas::one_of_several_has_the_address_and_another_follows(&lab, Plane::Native, 118));
-        scope.spawn(|| troubles::are_told_on_the_object(&lab));
-        scope.spawn(|| leaving::takes_everything_along_and_nothing_of_another(&lab));
+        scope.spawn(|| lab.metrics());
+        scope.spawn(|| document::is_true_from_top_to_bottom(lab));
+        scope.spawn(|| as_the_guide_says(lab));
+        scope.spawn(|| crossing::by_name_by_port_and_by_default(lab, Plane::Envoy, 110));
+        scope.spawn(|| crossing::by_name_by_port_and_by_default(lab, Plane::Native, 111));
+        scope.spawn(|| crossing::by_name_by_port_and_by_default(lab, Plane::NewestEnvoy, 112));
+        scope.spawn(|| changing::what_people_change_by_hand_stays(lab));
+        scope.spawn(|| killed::containers_serve_again(lab, Plane::Envoy, 120));
+        scope.spawn(|| killed::containers_serve_again(lab, Plane::Native, 121));
+        scope.spawn(|| refused::a_port_that_is_taken_is_told_and_tried_again(lab, Plane::Envoy, 122));
+        scope.spawn(|| refused::a_port_that_is_taken_is_told_and_tried_again(lab, Plane::Native, 123));
+        scope.spawn(|| troubles::are_told_on_the_object(lab));
+        scope.spawn(|| troubles::an_address_of_another_proxy_is_told(lab));
+        scope.spawn(|| troubles::what_others_have_is_not_used(lab));
+        scope.spawn(|| replicas::one_becomes_several_and_two_never_have_the_address(lab, Plane::Native, 128));
+        scope.spawn(|| leaving::takes_everything_along_and_nothing_of_another(lab));
+        scope.spawn(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 1, [124, 125]));
+        scope.spawn(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 2, [126, 127]));
     });
 }
 
@@ -106,9 +139,13 @@ impl<'a> Site<'a> {
 
     /// As the documents print it.
     fn make_network(&self, name: &str) {
-        let config = json!({
-            "cniVersion": "0.3.1", "type": "macvlan", "master": "eth1", "mode": "bridge", "ipam": { "type": "static" },
-        });
+        self.make_network_with(name, &json!({ "ipam": { "type": "static" } }));
+    }
+
+    /// One whose addresses come from elsewhere.
+    fn make_network_with(&self, name: &str, addresses: &Value) {
+        let mut config = json!({ "cniVersion": "0.3.1", "type": "macvlan", "master": "eth1", "mode": "bridge" });
+        json_patch::merge(&mut config, addresses);
         self.apply(&json!({
             "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
             "metadata": { "name": name }, "spec": { "config": config.to_string() },
@@ -170,6 +207,21 @@ impl<'a> Site<'a> {
     fn pod(&self, name: &str) -> String {
         let selector = format!("app=proxy-server,hostedcluster.densityops.com={name}");
         self.kubectl().ok(&format!("get pods -l {selector} -o jsonpath={{.items[*].metadata.name}}"))
+    }
+
+    /// What the API server says about it.
+    fn pod_object(&self, name: &str) -> Value {
+        self.kubectl().json(&format!("get pod {}", self.pod(name)))
+    }
+
+    /// The page of its data plane, over the pod network.
+    fn metrics(&self, name: &str) -> String {
+        let pod = self.pod_object(name);
+        let page = format!("http://{}:9902/stats/prometheus", pod["status"]["podIP"].as_str().unwrap());
+        wait_until("metrics of a proxy", PATIENCE, || {
+            let page = Command::new("curl").args(["-fsS", "--max-time", "5", &page]).output().ok()?;
+            page.status.success().then(|| String::from_utf8_lossy(&page.stdout).into_owned())
+        })
     }
 
     /// How often its containers have started anew.

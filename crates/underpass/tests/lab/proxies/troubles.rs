@@ -20,7 +20,13 @@ pub(super) fn are_told_on_the_object(lab: &Lab) {
     let message = site.becomes("edge", "NetworkReady", "False", "NADNotFound");
     assert!(message.contains("tenant-vlan-200"), "{message}");
     assert_eq!(site.kubectl().ok("get deployments -o name"), "", "no pod is started without its network");
+    // One that promises to take addresses and has nobody who gives any.
+    site.make_network_with("tenant-vlan-200", &json!({ "capabilities": { "ips": true } }));
+    let message = site.becomes("edge", "NetworkReady", "False", "IPMismatch");
+    assert!(message.contains(&site.server_ip()), "{message}");
+    site.becomes("edge", "Ready", "False", "IPMismatch");
     site.make_network("tenant-vlan-200");
+    site.kubectl().ok(&format!("delete pod {} --wait=false", site.pod("edge")));
     site.is_ready("edge");
     let message = site.becomes("edge", "BackendsResolved", "False", "ServiceNotFound");
     assert!(message.contains("backend oauth") && message.contains("oauth-openshift"), "{message}");
@@ -44,4 +50,39 @@ fn an_image_that_is_not_there(site: &Site<'_>, backends: &[serde_json::Value]) {
     let message = site.becomes("edge", "Degraded", "True", "ImagePullFailed");
     assert!(message.contains("lab.local/nowhere:1"), "{message}");
     site.becomes("edge", "Ready", "False", "ImagePullFailed");
+}
+
+/// Two proxies ask for one address: one has it, and the other follows when that has gone.
+pub(super) fn an_address_of_another_proxy_is_told(lab: &Lab) {
+    let site = Site::new(lab, Plane::Native, 129);
+    let target = lab.namespace("target");
+    let hosted =
+        HostedControlPlane::start(lab, &target, &[HostedService::tls("kube-apiserver", 6443, &["api.example.com"])]);
+    let backends = [backend("api", "api.example.com", 6443, "kube-apiserver", &target)];
+    site.apply(&site.proxy("edge", &backends));
+    site.is_ready("edge");
+    site.apply(&site.proxy("twin", &backends));
+    let message = site.becomes("twin", "NetworkReady", "False", "IPConflict");
+    assert!(message.contains(&format!("ProxyServer {}/edge", site.namespace.name)), "{message}");
+    assert_eq!(site.kubectl().ok("get deployments -o name").trim_end(), "deployment.apps/proxy-server-edge");
+    site.is_ready("edge");
+    site.kubectl().ok("delete proxyserver edge --timeout=55s");
+    site.is_ready("twin");
+    let vm = lab.machine("192.168.129.50/24");
+    let fetched = vm.fetch("https://api.example.com:6443/", &site.server_ip(), &hosted.authority());
+    assert_eq!(fetched.code, Some(0), "{fetched}");
+}
+
+/// An account that was there before gets none of our rights, and nothing is started.
+pub(super) fn what_others_have_is_not_used(lab: &Lab) {
+    let site = Site::new(lab, Plane::Native, 130);
+    let target = lab.namespace("target");
+    site.kubectl().ok("create serviceaccount edge-proxy");
+    site.apply(&site.proxy("edge", &[backend("api", "api.example.com", 6443, "kube-apiserver", &target)]));
+    let message = site.becomes("edge", "Ready", "False", "NameTaken");
+    assert!(message.contains("ServiceAccount") && message.contains("edge-proxy"), "{message}");
+    assert_eq!(site.kubectl().ok("get deployments,roles,rolebindings -o name"), "");
+    assert_eq!(target.kubectl.ok("get rolebindings -o name"), "");
+    site.kubectl().ok("delete serviceaccount edge-proxy");
+    site.becomes("edge", "NetworkReady", "True", "Attached");
 }

@@ -1,0 +1,180 @@
+//! The addresses of names outside of the cluster, asked for again and again, beside everything else.
+//!
+//! A name server that does not answer for a moment takes no endpoints away: what a name led to once holds until it leads somewhere else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+
+/// How often names are resolved again.
+const RESOLVE_EVERY: Duration = Duration::from_secs(30);
+/// For one name.
+const RESOLVE_TIME: Duration = Duration::from_secs(2);
+/// Each of them takes a thread.
+const AT_ONCE: usize = 32;
+
+/// The addresses of a name, or why there are none.
+type Answer = Result<Vec<IpAddr>, String>;
+type Resolve = fn(String) -> BoxFuture<'static, Answer>;
+
+pub(super) struct Names {
+    resolve: Resolve,
+    /// None: there was no answer yet.
+    known: BTreeMap<String, Option<Answer>>,
+    /// Ends with this value.
+    asked: JoinSet<(String, Answer)>,
+    turns: Arc<Semaphore>,
+    again: Interval,
+}
+
+impl Names {
+    pub(super) fn new() -> Self {
+        Self::resolved_by(|name| resolve(name).boxed())
+    }
+
+    pub(super) fn resolved_by(resolve: Resolve) -> Self {
+        let mut again = interval_at(Instant::now() + RESOLVE_EVERY, RESOLVE_EVERY);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        Self { resolve, known: BTreeMap::new(), asked: JoinSet::new(), turns, again }
+    }
+
+    /// Asks for those that are new, and forgets all that are not among these.
+    pub(super) fn follow(&mut self, wanted: BTreeSet<String>) {
+        self.known.retain(|name, _| wanted.contains(name));
+        for name in wanted {
+            if !self.known.contains_key(&name) {
+                self.known.insert(name.clone(), None);
+                self.ask(name);
+            }
+        }
+    }
+
+    /// Those that were answered.
+    pub(super) fn answers(&self) -> BTreeMap<String, Answer> {
+        self.known.iter().filter_map(|(name, answer)| Some((name.clone(), answer.clone()?))).collect()
+    }
+
+    /// Comes back when there is an answer for each. Nothing is lost when this is dropped.
+    pub(super) async fn all_answered(&mut self) {
+        while self.known.values().any(Option::is_none) {
+            self.next().await;
+        }
+    }
+
+    /// Waits for something to happen: whether that changed an answer. Nothing is lost when this is dropped.
+    pub(super) async fn next(&mut self) -> bool {
+        tokio::select! {
+            Some(Ok((name, answer))) = self.asked.join_next() => self.hear(&name, answer),
+            _ = self.again.tick() => {
+                self.ask_again();
+                false
+            }
+        }
+    }
+
+    /// Not before the last round is over: it may have more names than can be asked for in the time.
+    fn ask_again(&mut self) {
+        if self.asked.is_empty() {
+            let names: Vec<String> = self.known.keys().cloned().collect();
+            names.into_iter().for_each(|name| self.ask(name));
+        }
+    }
+
+    fn ask(&mut self, name: String) {
+        let (resolve, turns) = (self.resolve, self.turns.clone());
+        self.asked.spawn(async move {
+            let _turn = turns.acquire().await;
+            let answer = resolve(name.clone()).await;
+            (name, answer)
+        });
+    }
+
+    fn hear(&mut self, name: &str, answer: Answer) -> bool {
+        let Some(known) = self.known.get_mut(name) else { return false };
+        let is_worse = answer.is_err() && matches!(known, Some(Ok(_)));
+        if is_worse || known.as_ref() == Some(&answer) {
+            return false;
+        }
+        *known = Some(answer);
+        true
+    }
+}
+
+async fn resolve(name: String) -> Answer {
+    let found = timeout(RESOLVE_TIME, tokio::net::lookup_host((name, 0))).await;
+    let found = found.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
+    // Name servers like to give them in another order each time.
+    let found: BTreeSet<IpAddr> = found.map(|address| address.ip()).collect();
+    Ok(found.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use tokio::sync::Barrier;
+
+    use super::*;
+
+    fn wanted(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_a_name_led_to_holds_until_it_leads_somewhere_else() {
+        let mut names = Names::resolved_by(|_| std::future::pending().boxed());
+        names.follow(wanted(&["a.example.com"]));
+        let (good, other) = (Ok(vec![[192, 0, 2, 1].into()]), Ok(vec![[192, 0, 2, 2].into()]));
+        let failed = || Err("no answer in time".to_owned());
+        assert!(names.answers().is_empty());
+        for (answer, is_news, expected) in [
+            (failed(), true, failed()),
+            (failed(), false, failed()),
+            (good.clone(), true, good.clone()),
+            (failed(), false, good),
+            (other.clone(), true, other),
+        ] {
+            assert_eq!(names.hear("a.example.com", answer.clone()), is_news, "{answer:?}");
+            assert_eq!(names.answers()["a.example.com"], expected);
+        }
+        names.follow(wanted(&["b.example.com"]));
+        assert!(!names.hear("a.example.com", failed()), "nobody wants to know any more");
+        assert!(names.answers().is_empty(), "what nobody wants is forgotten");
+    }
+
+    /// Nobody here is answered before the last one asks.
+    #[tokio::test(start_paused = true)]
+    async fn names_do_not_wait_for_each_other() {
+        static ALL: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(10));
+        let mut names = Names::resolved_by(|name| {
+            let answer = async move {
+                ALL.wait().await;
+                Err(name)
+            };
+            answer.boxed()
+        });
+        names.follow((0..10).map(|number| format!("{number}.invalid")).collect());
+        timeout(RESOLVE_TIME, names.all_answered()).await.expect("all of them are asked at once");
+        assert_eq!(names.answers().len(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_are_resolved_again() {
+        let mut names = Names::new();
+        names.follow(wanted(&["192.0.2.7"]));
+        names.all_answered().await;
+        assert_eq!(names.answers()["192.0.2.7"], Ok(vec![[192, 0, 2, 7].into()]));
+        let begun = Instant::now();
+        names.resolve = |_| std::future::ready(Ok(vec![[192, 0, 2, 8].into()])).boxed();
+        while !names.next().await {}
+        assert!(begun.elapsed() >= RESOLVE_EVERY - RESOLVE_TIME, "{:?}", begun.elapsed());
+    }
+}
