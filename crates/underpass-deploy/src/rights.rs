@@ -8,8 +8,8 @@ use crate::{OPERATOR, Terms};
 
 const ROLES: &str = "rbac.authorization.k8s.io";
 const ROLES_V1: &str = "rbac.authorization.k8s.io/v1";
-/// Whose objects stay until everything that was made for them has gone.
-const WITH_FINALIZER: [&str; 1] = ["proxyservers"];
+/// Whose objects are made for an Infra, and stay until everything that was made for them has gone.
+const WRITTEN: [&str; 1] = ["proxyservers"];
 
 pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
     vec![
@@ -48,18 +48,18 @@ fn operator_rules() -> Vec<Value> {
     rules
 }
 
-/// Objects are read and their status is written; none is made, changed or deleted. A finalizer is a change of the object.
+/// Objects are read and their status is written; none but components of others is made, changed or deleted. A finalizer is a change of the object.
 fn kinds_of_group(group: &str) -> Vec<Value> {
     let plurals = || KINDS.iter().filter(|kind| kind.group == group).map(|kind| kind.plural);
     let objects: Vec<&str> = plurals().collect();
     let status: Vec<String> = plurals().map(|plural| format!("{plural}/status")).collect();
-    let held: Vec<&str> = plurals().filter(|plural| WITH_FINALIZER.contains(plural)).collect();
+    let written: Vec<&str> = plurals().filter(|plural| WRITTEN.contains(plural)).collect();
     let mut rules = vec![
         json!({ "apiGroups": [group], "resources": objects, "verbs": ["get", "list", "watch"] }),
         json!({ "apiGroups": [group], "resources": status, "verbs": ["patch"] }),
     ];
-    if !held.is_empty() {
-        rules.push(json!({ "apiGroups": [group], "resources": held, "verbs": ["patch"] }));
+    if !written.is_empty() {
+        rules.push(json!({ "apiGroups": [group], "resources": written, "verbs": ["create", "patch", "delete"] }));
     }
     rules
 }

@@ -6,9 +6,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use underpass_engines::{ContainerEngine, EngineError};
-use underpass_plan::proxy_deployment::Place;
 use underpass_plan::tunnel_proxy::manifest;
-use underpass_plan::{Action, Cause, ClientEndpoints, Subject};
+use underpass_plan::{Action, Cause, ClientEndpoints, Place, Subject};
 
 use crate::answer::Answer;
 use crate::apply::FIELD_MANAGER;

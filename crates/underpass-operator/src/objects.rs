@@ -3,8 +3,8 @@
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use underpass_plan::proxy_deployment::{ObjectKind, Place, report_writer};
-use underpass_plan::{Action, Subject};
+use underpass_plan::proxy_deployment::report_writer;
+use underpass_plan::{Action, ObjectKind, Place, Subject};
 
 use crate::act::ActionError;
 use crate::apply::FIELD_MANAGER;

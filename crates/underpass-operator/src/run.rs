@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use underpass_engines::{ContainerEngine, TunnelImages};
+use underpass_plan::OWNER_LABEL;
 use underpass_plan::proxy_deployment::{self, Site};
 use underpass_plan::unbuilt::Lacking;
 use underpass_resources::{KINDS, Kind};
@@ -29,7 +30,7 @@ use crate::kinds;
 use crate::leadership::{Seat, lead};
 use crate::metrics::Metrics;
 use crate::objects;
-use crate::observe::{ContainerNetworks, ProxyServers, TunnelProxies, Unbuilt};
+use crate::observe::{ContainerNetworks, Infras, ProxyServers, TunnelProxies, Unbuilt};
 use crate::pairs::Pairs;
 use crate::reach::{Unreachable, check};
 use crate::reconcile::{Key, Reconcile};
@@ -113,6 +114,9 @@ struct Controllers {
     settings: Settings,
     /// `None` without a machine.
     built: Option<Built>,
+    /// Keys of objects whose components, objects of our kinds themselves, have changed.
+    owners: UnboundedSender<Key>,
+    woken_owners: Option<UnboundedReceiver<Key>>,
     applier: Arc<Applier>,
     stop: CancellationToken,
     loops: JoinSet<()>,
@@ -133,7 +137,9 @@ impl Controllers {
         let built = settings.machine.as_ref().map(|machine| Built::on(machine, settings.pace.backoff));
         let outside = built.as_ref().map(|built| built.outside.clone());
         let applier = Arc::new(Applier::new(client.clone(), outside, settings.metrics.clone()));
-        Self { client, settings, built, applier, stop, loops: JoinSet::new() }
+        let (owners, woken_owners) = unbounded();
+        let woken_owners = Some(woken_owners);
+        Self { client, settings, built, owners, woken_owners, applier, stop, loops: JoinSet::new() }
     }
 
     /// The one place that says which kind is built by what.
@@ -150,6 +156,10 @@ impl Controllers {
                     Some(site) => self.start_proxy_servers(kind, site),
                     None => self.start_unbuilt(kind, Lacking::Cluster),
                 }
+            }
+            ("Infra", built) => {
+                self.built = built;
+                self.start_infras(kind);
             }
             (_, built) => {
                 self.built = built;
@@ -203,7 +213,7 @@ impl Controllers {
         let pods = ApiResource::erase::<Pod>(&());
         let owned = proxy_deployment::KINDS.map(|kind| (kind.kind, objects::resource(kind)));
         for (kind, resource) in owned.into_iter().chain([("Pod", pods)]) {
-            let watch = Watch { labels: Some(proxy_deployment::OWNER_LABEL), ..self.watch(kind, &resource) };
+            let watch = Watch { labels: Some(OWNER_LABEL), ..self.watch(kind, &resource) };
             changes.push(watch.changes().filter_map(|meta| future::ready(owner(&meta))).boxed());
         }
         let (wake, woken) = unbounded();
@@ -211,12 +221,24 @@ impl Controllers {
         self.start(ProxyServers::new(self.client.clone(), site, wake), stream::select_all(changes));
     }
 
+    /// Its components are objects of our kinds, whose changes are seen by those who build them.
+    fn start_infras(&mut self, kind: &'static Kind) {
+        let components = stream::iter(self.woken_owners.take()).flatten();
+        let triggers = stream::select(self.own_changes(kind).map(key), components);
+        self.start(Infras::new(self.client.clone()), triggers);
+    }
+
     fn own_changes(&self, kind: &'static Kind) -> impl Stream<Item = ObjectMeta> + Send + use<> {
         let first_look = self.settings.first_look.clone();
         if let Some(first_look) = &first_look {
             first_look.watches(kind.kind);
         }
-        Watch { first_look, ..self.watch(kind.kind, &kinds::resource(kind)) }.changes()
+        let owners = self.owners.clone();
+        Watch { first_look, ..self.watch(kind.kind, &kinds::resource(kind)) }.changes().inspect(move |meta| {
+            if let Some(owner) = owner(meta) {
+                let _ = owners.unbounded_send(owner);
+            }
+        })
     }
 
     /// The one watch of a kind: who needs its changes too is told from there.

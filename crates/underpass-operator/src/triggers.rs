@@ -15,7 +15,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use tracing::{debug, warn};
 use underpass_engines::Change;
-use underpass_plan::proxy_deployment::OWNER_ANNOTATION;
+use underpass_plan::OWNER_ANNOTATION;
 
 use crate::answer::Answer;
 use crate::first_look::FirstLook;

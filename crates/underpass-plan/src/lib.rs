@@ -8,6 +8,9 @@
 //! between its API calls was rejected: such a decision can only be tested with a server, and cannot be shown before it happens.
 
 pub mod container_network;
+pub mod infra;
+mod made;
+mod place;
 mod plan;
 mod preview;
 pub mod proxy_deployment;
@@ -17,6 +20,8 @@ mod render;
 pub mod tunnel_proxy;
 pub mod unbuilt;
 
+pub use made::{OWNER_ANNOTATION, OWNER_LABEL};
+pub use place::{ObjectKind, Place};
 pub use plan::{
     Action, Cause, ClientEndpoints, ClientPort, ClientRequest, Event, Failure, Finalizer, NetworkRequest, Plan,
     ServerRequest, Severity, Subject, TunnelRequest,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use underpass_resources::tunnel_proxy::TunnelProtocol;
 
-use crate::proxy_deployment::Place;
+use crate::place::Place;
 
 /// What one pass does to one object, in the order of the fields: the finalizer is stored before the first action runs, the status says
 /// what was observed (never what is hoped for), and a finalizer is taken away last.

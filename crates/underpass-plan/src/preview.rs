@@ -12,7 +12,7 @@ use underpass_resources::{
 use crate::container_network::{self, Engine};
 use crate::plan::Plan;
 use crate::proxy_deployment::{self, Attachment, Site};
-use crate::{tunnel_proxy, unbuilt};
+use crate::{infra, tunnel_proxy, unbuilt};
 
 /// The fields of a status that say when.
 const TIMES: [&str; 2] = ["lastTransitionTime", "timestamp"];
@@ -54,6 +54,10 @@ fn with_times(object: &Value, all: &[Value], now: Timestamp) -> Result<Plan, Pre
         let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
         return Ok(tunnel_proxy::plan(&on_a_running_network(object, all, now)));
     }
+    if object["kind"] == "Infra" {
+        let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
+        return Ok(infra::plan(&infra::Observed { object, found: Vec::new(), failure: None, now }));
+    }
     if object["kind"] == "ProxyServer" {
         let object = serde_json::from_value(object).map_err(PreviewError::Shape)?;
         return Ok(proxy_deployment::plan(&on_a_cluster(object, now)));
@@ -69,7 +73,6 @@ fn on_a_cluster(object: ProxyServer, now: Timestamp) -> proxy_deployment::Observ
         namespaces: proxy_deployment::target_namespaces(&object),
         pods: Vec::new(),
         attachment: Attachment::Found { config: None },
-        infra_network: None,
         address_owner: None,
         site: Site { image: "<the operator's own image>".to_owned(), openshift: false },
         failure: None,

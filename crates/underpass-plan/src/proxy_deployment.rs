@@ -24,21 +24,16 @@ use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use underpass_resources::ProxyServer;
-use underpass_resources::address::Cidr;
 
+use crate::made::is_made_for;
+use crate::place::Place;
 use crate::plan::{Action, Failure, Finalizer, Plan, Subject};
 use network::Network;
 
-pub use place::{
-    KINDS, NAMESPACE, NETWORK_ATTACHMENT, ObjectKind, Place, places, report_writer, role, target_namespaces,
-};
+pub use place::{KINDS, NAMESPACE, NETWORK_ATTACHMENT, places, report_writer, role, target_namespaces};
 
 /// Held while something stands where owner references do not reach.
 pub const FINALIZER: &str = "underpass.dev/proxy-server";
-/// The uid of the ProxyServer to which an object belongs.
-pub const OWNER_LABEL: &str = "underpass.dev/owner-uid";
-/// Its namespace and name: `NAMESPACE/NAME`.
-pub const OWNER_ANNOTATION: &str = "underpass.dev/owner";
 
 /// All that the decision may look at.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,9 +50,6 @@ pub struct Observed {
     pub pods: Vec<Pod>,
     #[serde(default)]
     pub attachment: Attachment,
-    /// The network of the Infra that it belongs to.
-    #[serde(default)]
-    pub infra_network: Option<Cidr>,
     /// The ProxyServer that has its address on its network, if that is another.
     #[serde(default)]
     pub address_owner: Option<String>,
@@ -145,8 +137,7 @@ fn own<'a>(observed: &'a Observed, place: &Place) -> Option<&'a Value> {
 }
 
 fn is_ours(observed: &Observed, found: &Value) -> bool {
-    let uid = observed.object.metadata.uid.as_deref();
-    uid.is_some() && found["metadata"]["labels"][OWNER_LABEL].as_str() == uid
+    is_made_for(observed.object.metadata.uid.as_deref(), found)
 }
 
 fn deployment(observed: &Observed) -> Option<Deployment> {

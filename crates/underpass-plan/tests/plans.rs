@@ -5,7 +5,7 @@
 
 mod snapshots;
 
-use underpass_plan::{Plan, container_network, proxy_deployment, tunnel_proxy, unbuilt};
+use underpass_plan::{Plan, container_network, infra, proxy_deployment, tunnel_proxy, unbuilt};
 
 #[test]
 fn every_case_gives_its_plan() {
@@ -20,6 +20,10 @@ fn plan(name: &str, input: &str) -> Plan {
     if name.starts_with("tunnel-proxy") {
         let observed = serde_saphyr::from_str(input).unwrap_or_else(|error| panic!("{name}: {error}"));
         return tunnel_proxy::plan(&observed);
+    }
+    if name.starts_with("infra") {
+        let observed = serde_saphyr::from_str(input).unwrap_or_else(|error| panic!("{name}: {error}"));
+        return infra::plan(&observed);
     }
     if name.starts_with("proxy-server") {
         let observed = serde_saphyr::from_str(input).unwrap_or_else(|error| panic!("{name}: {error}"));

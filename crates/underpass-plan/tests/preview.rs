@@ -45,10 +45,10 @@ fn a_tunnel_proxy_says_how_the_engine_calls_its_network() {
 
 #[test]
 fn a_kind_that_is_not_built_yet_promises_nothing() {
-    let infra = json!({
-        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "Infra",
-        "metadata": { "name": "i", "namespace": "default" }, "spec": {},
+    let dhcp = json!({
+        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "DHCPServer",
+        "metadata": { "name": "d", "namespace": "default" }, "spec": {},
     });
-    let text = shown(&infra);
+    let text = shown(&dhcp);
     assert!(text.contains("Ready=False NotInThisVersion") && !text.contains("action"), "{text}");
 }

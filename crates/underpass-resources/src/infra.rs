@@ -52,6 +52,13 @@ use crate::rules::{at, different, in_order, inside, must_be_v4, outside_range};
         "gateway lies between rangeStart and rangeEnd and would be leased to a machine; move the range"
     ),
     validation = at(
+        ".infraComponents.proxy",
+        "!has(self.infraComponents) || !has(self.infraComponents.proxy) || !self.infraComponents.proxy.enabled || \
+         (has(self.infraComponents.dns) && has(self.infraComponents.dns.clusterName) && has(self.infraComponents.dns.baseDomain))",
+        "the names that lead through the proxy end in clusterName.baseDomain: write dns.clusterName and dns.baseDomain, with \
+         enabled: false if no DNS server is wanted"
+    ),
+    validation = at(
         ".infraComponents.dns.serverIP",
         "!has(self.infraComponents) || !has(self.infraComponents.dns) || !self.infraComponents.dns.enabled || \
          (has(self.infraComponents.proxy) && self.infraComponents.proxy.enabled)",
@@ -196,13 +203,6 @@ pub struct InfraDns {
     pub image: Option<Image>,
 }
 
-impl InfraDns {
-    /// The domain of the hosted cluster, once both of its parts are given.
-    pub fn domain(&self) -> Option<String> {
-        Some(format!("{}.{}", self.cluster_name.as_ref()?, self.base_domain.as_ref()?))
-    }
-}
-
 /// The proxy of a hosted cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -227,6 +227,16 @@ pub struct InfraProxy {
     /// Service of the hosted cluster's API server.
     #[serde(default = "default_api_server_service")]
     pub api_server_service: Label,
+
+    /// Ports on which machines reach the ignition server, for example 443 and 22623.
+    #[serde(default = "default_tls_ports")]
+    #[schemars(length(min = 1, max = 4), inner(range(min = 1, max = 65535)), extend("x-kubernetes-list-type" = "set"))]
+    pub ignition_ports: Vec<u16>,
+
+    /// Ports on which machines reach konnectivity, for example 443 and 8132.
+    #[serde(default = "default_tls_ports")]
+    #[schemars(length(min = 1, max = 4), inner(range(min = 1, max = 65535)), extend("x-kubernetes-list-type" = "set"))]
+    pub konnectivity_ports: Vec<u16>,
 
     /// Image of the Envoy container.
     #[serde(default = "default_proxy_image")]
@@ -255,6 +265,12 @@ impl InfraSpec {
     /// The DNS block, if DNS is wanted.
     pub fn dns(&self) -> Option<&InfraDns> {
         self.infra_components.as_ref()?.dns.as_ref().filter(|dns| dns.enabled)
+    }
+
+    /// The domain of the hosted cluster, once both of its parts are given, whether or not DNS is wanted.
+    pub fn domain(&self) -> Option<String> {
+        let dns = self.infra_components.as_ref()?.dns.as_ref()?;
+        Some(format!("{}.{}", dns.cluster_name.as_ref()?, dns.base_domain.as_ref()?))
     }
 
     /// The proxy block, if a proxy is wanted.
@@ -343,6 +359,10 @@ fn enabled() -> bool {
 
 fn default_api_server_service() -> Label {
     "kube-apiserver".into()
+}
+
+fn default_tls_ports() -> Vec<u16> {
+    vec![443]
 }
 
 /// What became of the components.

@@ -2,11 +2,13 @@
 
 mod addresses;
 mod container_network;
+mod infra;
 mod proxy_server;
 mod tunnel_proxy;
 mod unbuilt;
 
 pub use container_network::ContainerNetworks;
+pub(crate) use infra::Infras;
 pub use proxy_server::ProxyServers;
 pub use tunnel_proxy::TunnelProxies;
 pub use unbuilt::Unbuilt;

@@ -11,11 +11,10 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 use underpass_plan::proxy_deployment::{
-    self, Attachment, NETWORK_ATTACHMENT, OWNER_LABEL, Observed, Site, places, role, target_namespaces,
+    self, Attachment, NETWORK_ATTACHMENT, Observed, Site, places, role, target_namespaces,
 };
-use underpass_plan::{Failure, Plan};
-use underpass_resources::address::Cidr;
-use underpass_resources::{Infra, ProxyServer};
+use underpass_plan::{Failure, OWNER_LABEL, Plan};
+use underpass_resources::ProxyServer;
 
 use super::addresses::Addresses;
 use crate::objects;
@@ -71,13 +70,6 @@ impl ProxyServers {
             Err(error) => Err(error),
         }
     }
-
-    async fn infra_network(&self, object: &ProxyServer, namespace: &str) -> kube::Result<Option<Cidr>> {
-        let owners = object.metadata.owner_references.iter().flatten();
-        let Some(owner) = owners.into_iter().find(|owner| owner.kind == "Infra") else { return Ok(None) };
-        let infra = Api::<Infra>::namespaced(self.client.clone(), namespace).get_opt(&owner.name).await?;
-        Ok(infra.map(|infra| infra.spec.network_config.cidr))
-    }
 }
 
 #[async_trait]
@@ -100,12 +92,11 @@ impl Reconcile for ProxyServers {
         };
         let address_owner = self.addresses.claim(key, &object).map(|owner| owner.to_string());
         let uid = object.metadata.uid.clone().unwrap_or_default();
-        let (found, namespaces, pods, attachment, infra_network) = tokio::try_join!(
+        let (found, namespaces, pods, attachment) = tokio::try_join!(
             self.found(&object),
             self.namespaces(&object),
             self.pods(namespace, &uid),
             self.attachment(&object, namespace),
-            self.infra_network(&object, namespace),
         )
         .map_err(unreadable)?;
         Ok(Some(Observed {
@@ -114,7 +105,6 @@ impl Reconcile for ProxyServers {
             namespaces,
             pods,
             attachment,
-            infra_network,
             address_owner,
             site: self.site.clone(),
             failure: failure.cloned(),

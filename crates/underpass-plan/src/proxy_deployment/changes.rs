@@ -1,23 +1,20 @@
 //! What differs between what should stand and what does, as actions.
 //!
-//! An object is applied again when what we want of it has changed (a hash that it carries), or when somebody has changed what we want
-//! (a look at every field). Fields that the server or others add are left alone, and so is what people change by hand on the Deployment
-//! where documents tell them to: its replicas and the resources of its containers. These stay theirs until the ProxyServer itself says
-//! something new about them.
+//! What people change by hand on the Deployment where documents tell them to, its replicas and the resources of its containers, stays theirs
+//! until the ProxyServer itself says something new about them.
 
 use serde_json::{Value, json};
 use underpass_resources::ProxyServer;
 use underpass_resources::proxy_server::ProxyServerSpec;
 
 use super::network::Network;
-use super::place::{self, Place, hash};
-use super::{Observed, is_ours, objects, own, pods};
+use super::{Observed, is_ours, objects, own, place, pods};
+use crate::made::{sealed, stands};
+use crate::place::{Place, hash};
 use crate::plan::Action;
 
 /// The writer of everything here, by whose name the server remembers which fields are ours.
 const OURSELVES: &str = "underpass";
-/// The hash of what was applied last.
-const APPLIED: &str = "underpass.dev/applied";
 /// The hash of what the ProxyServer said about the fields that may be changed by hand.
 const DECLARED: &str = "underpass.dev/declared";
 
@@ -84,9 +81,7 @@ fn finished(proxy: &ProxyServer, place: &Place, mut object: Value, found: Option
         }
         object["metadata"]["annotations"][DECLARED] = json!(declared);
     }
-    let applied = hash(object.to_string().as_bytes());
-    object["metadata"]["annotations"][APPLIED] = json!(applied);
-    object
+    sealed(object)
 }
 
 fn declared(proxy: &ProxyServer) -> String {
@@ -121,33 +116,6 @@ fn has_another_owner(found: &Value, path: &[&str]) -> bool {
     })
 }
 
-fn stands(wanted: &Value, found: &Value) -> bool {
-    found["metadata"]["deletionTimestamp"].is_null() && contains(found, wanted)
-}
-
-/// Whether `found` has all that `wanted` says. Amounts are not compared: the server writes them in its own way.
-fn contains(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(name, value)| {
-            name == "resources" || found.get(name).map_or(is_empty(value), |found| contains(found, value))
-        }),
-        (Value::Array(found), Value::Array(wanted)) => {
-            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| contains(found, wanted))
-        }
-        (found, wanted) => found == wanted,
-    }
-}
-
-/// The server leaves out what says nothing.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    }
-}
-
 fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][name].as_str()
 }
@@ -159,16 +127,6 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_others_add_is_no_difference_and_what_they_change_is() {
-        let wanted = json!({ "spec": { "ports": [{ "port": 443 }], "shared": false } });
-        let added =
-            json!({ "spec": { "ports": [{ "port": 443, "protocol": "TCP" }], "clusterIP": "10.0.0.1" }, "status": {} });
-        assert!(contains(&added, &wanted));
-        assert!(!contains(&json!({ "spec": { "ports": [{ "port": 444 }] } }), &wanted));
-        assert!(!contains(&json!({ "spec": { "ports": [{ "port": 443 }, { "port": 1 }] } }), &wanted));
-    }
 
     #[test]
     fn a_field_that_another_wrote_is_found() {

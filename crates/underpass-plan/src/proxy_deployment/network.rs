@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use underpass_resources::address::{Cidr, IpAddress};
+use underpass_resources::address::IpAddress;
 use underpass_resources::attachment::ResolvedAttachment;
 use underpass_resources::conditions::Finding;
 
@@ -63,12 +63,7 @@ impl Network {
             Ok(config) => config,
             Err(finding) => return Self::Unusable(finding),
         };
-        let known = spec
-            .network_config
-            .server_ip
-            .prefix_length()
-            .or_else(|| observed.infra_network.as_ref().and_then(Cidr::parts).map(|(_, prefix)| prefix))
-            .or_else(|| prefix_of(&config));
+        let known = spec.network_config.server_ip.prefix_length().or_else(|| prefix_of(&config));
         let usual = if address.is_ipv4() { USUAL_PREFIX.0 } else { USUAL_PREFIX.1 };
         let gateway = spec.network_config.gateway.as_ref().and_then(IpAddress::address);
         Self::Joined(Joined {

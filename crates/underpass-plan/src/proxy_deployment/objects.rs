@@ -11,8 +11,10 @@ use underpass_resources::proxy_server::{
 use underpass_resources::{HOSTED_CLUSTER_GROUP, ProxyServer};
 
 use super::network::{self, Network};
-use super::place::{self, Place, RECORD, hash};
-use super::{OWNER_ANNOTATION, OWNER_LABEL, Observed, changes, own, pod};
+use super::place::{self, RECORD};
+use super::{Observed, changes, own, pod};
+use crate::made::{OWNER_ANNOTATION, OWNER_LABEL};
+use crate::place::{Place, hash};
 use crate::proxy_server::{Bootstrap, key};
 
 const ROLES: &str = "rbac.authorization.k8s.io";

@@ -9,7 +9,8 @@ use underpass_resources::compute::Resources;
 use underpass_resources::proxy_server::{ADMIN_PORT, DataPlane, MANAGER_PORT, METRICS_PORT};
 
 use super::network::{Joined, NETWORKS, Network};
-use super::{OWNER_ANNOTATION, Observed, changes, objects, place};
+use super::{Observed, changes, objects, place};
+use crate::made::OWNER_ANNOTATION;
 use crate::proxy_server::key;
 
 /// The user that our image names, which exists nowhere else.

@@ -13,6 +13,7 @@ use underpass_resources::proxy_server::{BackendStatus, DataPlane, PodReport, Pro
 
 use super::network::{NETWORK_READY, Network};
 use super::{Observed, changes, deployment, own, place, pods};
+use crate::place::Place;
 use crate::plan::{Event, Severity};
 
 /// What is not ready is looked at after this time, and then later and later: what its pods and its Deployment do is told anyway.
@@ -376,7 +377,7 @@ impl Facts<'_> {
     fn shown(&self) -> Status {
         let proxy = &self.observed.object;
         let report = self.shown_report();
-        let at = |place: place::Place| own(self.observed, &place).map(|_| place.name);
+        let at = |place: Place| own(self.observed, &place).map(|_| place.name);
         let service = own(self.observed, &place::service(proxy));
         let count = |backends: &[BackendStatus]| {
             let served = backends.iter().filter(|backend| backend.reason.as_deref() != Some("Excluded")).count();

@@ -8,6 +8,7 @@
 //! - `floating_address`: an address that one of several pods has, in namespaces on one switch.
 //! - `hostile`: requests that mean harm, or amount to it, are refused or survived.
 //! - `image`: the program as an image, and the list of what is in it.
+//! - `infra`: an Infra and the objects that it consists of.
 //! - `install`: what is put onto a cluster, as far as no cluster is needed for it.
 //! - `kubectl`: every way in which people use kubectl, against the embedded API server.
 //! - `lists`: pages while others write, and selectors, against a model.
@@ -34,6 +35,7 @@ mod failures;
 mod floating_address;
 mod hostile;
 mod image;
+mod infra;
 mod install;
 mod kubectl;
 mod lists;
