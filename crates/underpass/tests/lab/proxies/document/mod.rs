@@ -4,11 +4,12 @@
 //!
 //! What cannot be typed here: `oc`, `docker pull`, `make deploy` of that project and `hypershift create cluster`. Its security context
 //! constraints are applied in the tests of the installation, where the cluster passes for an OpenShift; nothing enforces them here. What
-//! its Infra makes besides a proxy is not built yet: that one is taken, and not waited for.
+//! its Infra makes besides a proxy is not built yet, and the Infra says so.
 //!
 //! The files beside this one are the document's own texts.
 
 mod advanced;
+mod infra;
 mod monitoring;
 mod reader;
 mod starting;
@@ -21,7 +22,6 @@ use reader::Reader;
 
 pub(crate) const CONSTRAINTS: &str = include_str!("constraints.yaml");
 const METHOD_1: &str = include_str!("method-1.sh");
-const INFRA: &str = include_str!("infra.yaml");
 const PROXY_SERVER: &str = include_str!("proxyserver.yaml");
 
 const SERVER_IP: &str = "192.168.100.4";
@@ -42,7 +42,6 @@ pub(super) fn is_true_from_top_to_bottom(lab: &Lab) {
         Tenant { vm: lab.machine("192.168.100.50/24"), plane: HostedControlPlane::start(lab, &namespace, &services()) };
     let reader = Reader::new(lab);
     starting::with_method_1(&reader);
-    starting::with_method_2(&reader);
     starting::says_so(&reader);
     tenant.reaches(SERVER_IP, &[(API, 6443, "kube-apiserver"), (OAUTH, 443, "oauth-openshift")]);
     troubleshooting::what_can_be_looked_up(&reader);
@@ -56,6 +55,7 @@ pub(super) fn is_true_from_top_to_bottom(lab: &Lab) {
     advanced::several_replicas(&reader, &tenant);
     natively(&reader, &tenant);
     reader.types("kubectl delete proxyserver mycluster-proxy --timeout=55s");
+    infra::with_method_2(&reader);
 }
 
 /// The same manifest with another data plane.

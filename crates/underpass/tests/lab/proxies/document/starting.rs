@@ -1,10 +1,10 @@
-//! The manifest, the two methods of deployment, and what one sees when it runs.
+//! The manifest, the first method of deployment, and what one sees when it runs.
 
 use serde_json::{Value, json};
 
 use super::super::ROLLOUT;
+use super::METHOD_1;
 use super::reader::Reader;
-use super::{INFRA, METHOD_1};
 use underpass_testbed::wait_until;
 
 const STATUS: &str = "kubectl get proxyserver mycluster-proxy -n hosted-clusters -o yaml";
@@ -33,13 +33,6 @@ pub(super) fn is_up(reader: &Reader<'_>, containers: &str) {
     let pod: Vec<&str> = pods.lines().nth(1).unwrap().split_whitespace().collect();
     assert!(pod[0].starts_with("proxy-server-mycluster-proxy-"), "{pods}");
     assert_eq!(pod[1..4], [containers, "Running", "0"], "{pods}");
-}
-
-/// The second one makes DHCP and DNS servers too, which are not built yet: it is only seen to be taken.
-pub(super) fn with_method_2(reader: &Reader<'_>) {
-    reader.keeps("hostedcluster_v1alpha1_infra.yaml", INFRA);
-    let told = reader.types("kubectl apply -f config/samples/hostedcluster_v1alpha1_infra.yaml --dry-run=server");
-    assert_eq!(told, "infra.hostedcluster.densityops.com/mycluster-infra created (server dry run)\n");
 }
 
 /// Conditions and logs.
