@@ -24,11 +24,17 @@ impl Envoy {
     /// Starts it, and waits until its admin port is open; it may have been told nothing yet.
     #[track_caller]
     pub fn start(bootstrap: &Path) -> Self {
+        Self::start_with(bootstrap, &[])
+    }
+
+    /// With more on its command line.
+    #[track_caller]
+    pub fn start_with(bootstrap: &Path, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let address = folder.path().join("admin");
         let mut command = Command::new(program());
         command.arg("-c").arg(bootstrap).arg("--admin-address-path").arg(&address);
-        command.args(["--disable-hot-restart", "--concurrency", "2", "--log-level", "warning"]);
+        command.args(["--disable-hot-restart", "--concurrency", "2", "--log-level", "warning"]).args(more);
         let mut process = Process::start(&mut command);
         let admin = wait_until("Envoy to open its admin port", PATIENCE, || {
             assert!(process.is_running(), "Envoy ended:\n{}", process.stderr());

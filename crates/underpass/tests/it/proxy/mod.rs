@@ -1,6 +1,7 @@
 //! `underpass proxy` as its users run it: a file, backends behind, clients in front, signals and the admin port.
 
 mod admin;
+mod backends;
 mod cluster;
 mod ending;
 mod endpoints;
@@ -189,12 +190,17 @@ fn who(address: SocketAddr, name: &str) -> Result<String, u8> {
 
 /// Who answers for a name, whatever carries it; None: nobody.
 fn answer(door: SocketAddr, name: &str) -> Option<String> {
+    try_open(door, name).map(|(_, answer)| answer)
+}
+
+/// A connection that asked for a name, and who has answered.
+fn try_open(door: SocketAddr, name: &str) -> Option<(TcpStream, String)> {
     let mut client = connect(door).ok()?;
     client.write_all(&hello(name)).ok()?;
     let mut answer = [0; 64];
     let count = client.read(&mut answer).ok().filter(|count| *count > 0)?;
     // A TLS alert is no answer.
-    (answer[0] != 21).then(|| String::from_utf8_lossy(&answer[..count]).into_owned())
+    (answer[0] != 21).then(|| (client, String::from_utf8_lossy(&answer[..count]).into_owned()))
 }
 
 /// Waits until a name is answered like this: workers take a new table one after the other.

@@ -30,7 +30,9 @@ impl Carrier {
         let launch = launch(site).args(["--output", "json", "--xds-port", "0", "--envoy-bootstrap"]);
         let (mut manager, home) = launch.arg(&bootstrap).spawn();
         manager.wait_for_stdout("the ready line", |text| text.lines().next().map(str::to_owned));
-        Self::Envoy { envoy: Envoy::start(&bootstrap), manager, _home: home }
+        // As its pod does it.
+        let drain = site.spec["drainSeconds"].as_u64().unwrap_or(30).max(1).to_string();
+        Self::Envoy { envoy: Envoy::start_with(&bootstrap, &["--drain-time-s", &drain]), manager, _home: home }
     }
 
     /// What reads the file.
