@@ -1,8 +1,8 @@
 //! `make bench-operator`: the memory that the operator takes with many objects of every kind, and how long it needs to see to them all.
 //!
 //! The objects are there before it starts, because that is the hardest moment: it has to see all of them, write a status and an event for
-//! each, and be told of every one of its own writes. They are in a kube-apiserver, where a ProxyServer becomes a dozen objects more; there are
-//! no nodes, so that none of them becomes a pod.
+//! each, and be told of every one of its own writes. They are in a kube-apiserver, where a ProxyServer becomes a dozen objects more, and an Infra a
+//! ProxyServer; there are no nodes, so that none of them becomes a pod.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -160,16 +160,31 @@ async fn multiply(client: &Client, example: &Value, count: usize) -> anyhow::Res
     let copies = (0..count).map(|number| {
         let mut copy = DynamicObject::new(&format!("many-{number}"), &resource);
         copy.data = example.data.clone();
-        if copy.data["spec"]["networkConfig"]["serverIP"].is_string() && resource.kind == "ProxyServer" {
-            // Two of one address would not both be built.
-            let [.., b, c] = u32::try_from(number + 4).unwrap_or_default().to_be_bytes();
-            copy.data["spec"]["networkConfig"]["serverIP"] = format!("10.9.{b}.{c}/8").into();
-        }
+        stand_apart(&resource.kind, number, &mut copy.data["spec"]);
         let api = api.clone();
         async move { api.create(&PostParams::default(), &copy).await.map(drop) }
     });
     stream::iter(copies).buffer_unordered(WRITERS).try_collect::<()>().await?;
     Ok(resource)
+}
+
+/// Two proxies of one address would not both be built. An Infra becomes a ProxyServer too.
+fn stand_apart(kind: &str, number: usize, spec: &mut Value) {
+    let [.., b, c] = u32::try_from(number + 4).unwrap_or_default().to_be_bytes();
+    match kind {
+        "ProxyServer" => spec["networkConfig"]["serverIP"] = format!("10.9.{b}.{c}/8").into(),
+        "Infra" => {
+            let components = &mut spec["infraComponents"];
+            components["dhcp"]["enabled"] = false.into();
+            components["dhcp"].as_object_mut().map(|dhcp| dhcp.retain(|name, _| name == "enabled"));
+            components["dns"]["enabled"] = false.into();
+            components["dns"].as_object_mut().map(|dns| dns.remove("serverIP"));
+            components["proxy"]["serverIP"] = format!("10.8.{b}.{c}").into();
+            spec["networkConfig"]["cidr"] = "10.0.0.0/8".into();
+            spec["networkConfig"]["gateway"] = "10.0.0.1".into();
+        }
+        _ => {}
+    }
 }
 
 /// The most that it ever had, and what it has, in MiB.
