@@ -24,6 +24,7 @@ use crate::backoff::Backoff;
 use crate::first_look::FirstLook;
 use crate::metrics::PassResult;
 use crate::queue::Queue;
+use crate::reach::chain;
 use crate::reconcile::{Key, ObserveError, Reconcile};
 
 /// A pass is a handful of calls with deadlines of their own; this one catches what they miss.
@@ -219,7 +220,7 @@ fn report(result: &Result<Pass, PassError>) {
     match result {
         Ok(pass) => debug!(?pass, "passed"),
         Err(PassError::Apply(error)) if error.is_conflict() => debug!("somebody else wrote first: looking again"),
-        Err(error) => warn!(error = error as &dyn std::error::Error, "pass failed, will be repeated"),
+        Err(error) => warn!(error = chain(error), "pass failed, will be repeated"),
     }
 }
 

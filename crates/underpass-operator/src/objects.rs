@@ -10,6 +10,10 @@ use crate::act::ActionError;
 use crate::apply::FIELD_MANAGER;
 use crate::kinds;
 
+/// Who writes components, which are objects of our kinds. Their finalizers are applied by [`FIELD_MANAGER`], by whose word everything else that it
+/// has ever said would go.
+const COMPONENT_MANAGER: &str = "underpass-component";
+
 /// The objects of that kind in a namespace; of a kind that has none, all of them.
 pub(crate) fn api(client: &Client, kind: ObjectKind, namespace: Option<&str>) -> Api<DynamicObject> {
     match namespace {
@@ -44,7 +48,9 @@ pub(crate) async fn act(client: &Client, subject: &Subject, action: &Action) -> 
 }
 
 async fn apply(client: &Client, place: &Place, object: &Value) -> Result<(), ActionError> {
-    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let is_component = underpass_resources::kind(place.kind.kind).is_some();
+    let manager = if is_component { COMPONENT_MANAGER } else { FIELD_MANAGER };
+    let params = PatchParams::apply(manager).force();
     let api = api(client, place.kind, Some(&place.namespace));
     let applied = api.patch(&place.name, &params, &Patch::Apply(object)).await;
     applied.map(drop).map_err(|source| ActionError::Object { place: place.clone(), source: source.into() })
