@@ -64,7 +64,7 @@ pub fn plan(observed: &Observed) -> Plan {
         return Plan::nothing(subject, "it is being deleted, and its components go after it");
     }
     let place = proxy::place(infra);
-    let wanted = proxy::wanted(infra).map(|spec| named(infra, &place, spec));
+    let wanted = proxy::wanted(infra).map(|spec| named(infra, &place, &spec));
     let wait = observed.failure.as_ref().and_then(|failure| failure.wait(observed.now));
     let action = if wait.is_some() { None } else { action(observed, &place, wanted.as_ref()) };
     let component = component(observed, place, wanted.as_ref());
@@ -140,7 +140,7 @@ fn is_leaving(found: &Value) -> bool {
 }
 
 /// Gives a component its name and its owner.
-fn named(infra: &Infra, place: &Place, spec: Value) -> Value {
+fn named(infra: &Infra, place: &Place, spec: &Value) -> Value {
     let (namespace, name) = key(&infra.metadata);
     sealed(json!({
         "apiVersion": place.kind.api_version,

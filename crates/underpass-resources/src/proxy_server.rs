@@ -174,7 +174,7 @@ pub struct ProxyServerSpec {
 )]
 pub struct ProxyNetworkConfig {
     /// The proxy's address on the secondary network, for example 192.168.100.4. With a prefix, as in 192.168.100.4/24, that is the
-    /// size of the network; without one it comes from the Infra, else from the NetworkAttachmentDefinition, else it is 24.
+    /// size of the network; without one it comes from the NetworkAttachmentDefinition, else it is 24.
     #[serde(rename = "serverIP")]
     pub server_ip: HostAddress,
 
