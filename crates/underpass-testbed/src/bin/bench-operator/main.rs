@@ -175,10 +175,9 @@ fn stand_apart(kind: &str, number: usize, spec: &mut Value) {
         "ProxyServer" => spec["networkConfig"]["serverIP"] = format!("10.9.{b}.{c}/8").into(),
         "Infra" => {
             let components = &mut spec["infraComponents"];
-            components["dhcp"]["enabled"] = false.into();
-            components["dhcp"].as_object_mut().map(|dhcp| dhcp.retain(|name, _| name == "enabled"));
+            components["dhcp"] = serde_json::json!({ "enabled": false });
             components["dns"]["enabled"] = false.into();
-            components["dns"].as_object_mut().map(|dns| dns.remove("serverIP"));
+            components["dns"]["serverIP"] = "10.0.0.2".into();
             components["proxy"]["serverIP"] = format!("10.8.{b}.{c}").into();
             spec["networkConfig"]["cidr"] = "10.0.0.0/8".into();
             spec["networkConfig"]["gateway"] = "10.0.0.1".into();
