@@ -62,8 +62,11 @@ impl Proxy {
     fn start_at(site: &Site, admin: &str, arguments: &[&str]) -> Self {
         let launch = launch_at(site, admin).arg("--output").arg("json");
         let (mut process, home) = arguments.iter().fold(launch, Launch::arg).spawn();
-        let line = process.wait_for_stdout("the ready line", |text| text.lines().next().map(str::to_owned));
-        let ready: Value = serde_json::from_str(&line).unwrap();
+        // One that takes over serves at once: there may be lines about connections before it.
+        let ready = process.wait_for_stdout("the ready line", |text| {
+            let mut said = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            said.find(|said| said["pid"].is_number())
+        });
         let address = |value: &Value| value.as_str().unwrap().parse().unwrap();
         assert_eq!(ready["pid"], process.pid());
         let listeners = ready["listeners"].as_array().unwrap().iter().map(address).collect();
