@@ -16,15 +16,17 @@ pub(super) fn tell(observed: &Observed, proxy: &Component) -> (Option<Value>, Ve
     conditions.retain(|condition| condition.type_ == READY);
     let generation = infra.metadata.generation;
     let event = ready(observed, proxy).record(&mut conditions, generation, observed.now);
+    let components = ComponentStatus {
+        // Nothing builds them yet.
+        dhcp_ready: infra.spec.dhcp().map(|_| false),
+        dns_ready: infra.spec.dns().map(|_| false),
+        proxy_ready: infra.spec.proxy().map(|_| matches!(proxy, Component::Ready)),
+    };
     let status = InfraStatus {
         observed_generation: generation,
         conditions,
-        component_status: Some(ComponentStatus {
-            // Nothing builds them yet.
-            dhcp_ready: infra.spec.dhcp().map(|_| false),
-            dns_ready: infra.spec.dns().map(|_| false),
-            proxy_ready: infra.spec.proxy().map(|_| matches!(proxy, Component::Ready)),
-        }),
+        // An API server makes null of an object of which everything is taken back, and refuses that.
+        component_status: Some(components).filter(|components| *components != ComponentStatus::default()),
     };
     ((status != stored).then(|| json!(status)), event.into_iter().collect())
 }
