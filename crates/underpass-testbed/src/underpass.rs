@@ -180,6 +180,10 @@ impl Underpass {
         &mut self.process
     }
 
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
     pub fn kubectl(&self) -> Kubectl {
         Kubectl::new(&self.ready.kubeconfig)
     }
