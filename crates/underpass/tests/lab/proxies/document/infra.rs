@@ -79,10 +79,21 @@ fn is_changed(reader: &Reader<'_>, tenant: &Tenant<'_>) {
     assert_eq!(pods(), pod, "no pod was started for that");
 }
 
+/// First the proxy alone, by a word of the Infra; then all of it.
 fn goes(reader: &Reader<'_>) {
+    let says_proxy = |enabled: bool| {
+        reader.types(&format!(
+            "kubectl patch infra mycluster-infra --type=merge -p '{{\"spec\": {{\"infraComponents\": {{\"proxy\": {{\"enabled\": {enabled}}}}}}}}}'"
+        ));
+    };
     let left = || {
         reader.types(&format!("kubectl get proxyservers,deployments,pods,services -o name; kubectl get rolebindings -n {CONTROL_PLANE} -o name"))
     };
+    says_proxy(false);
+    becomes(reader, "True", "NothingWanted");
+    wait_until("nothing of a proxy that is disabled", ROLLOUT, || left().is_empty().then_some(()));
+    says_proxy(true);
+    becomes(reader, "True", "ComponentsReady");
     reader.types("kubectl delete infra mycluster-infra --timeout=55s");
     wait_until("nothing of an Infra that is deleted", ROLLOUT, || left().is_empty().then_some(()));
 }
