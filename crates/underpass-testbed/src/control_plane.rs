@@ -175,9 +175,9 @@ fn prepare(programs: &Programs, definitions: &Path, kept: &Path) -> PathBuf {
     let plane = ControlPlane::start_in(folder, programs);
     let kubectl = plane.kubectl();
     kubectl.ok(&format!("apply --server-side -f {}", definitions.display()));
-    kubectl.ok(&format!("wait --for=condition=Established -f {} --timeout=60s", definitions.display()));
+    kubectl.ok(&format!("wait --for=condition=Established -f {} --timeout=110s", definitions.display()));
     for namespace in NAMESPACES {
-        kubectl.ok(&format!("wait --for=create sa/default cm/kube-root-ca.crt -n {namespace} --timeout=60s"));
+        kubectl.ok(&format!("wait --for=create sa/default cm/kube-root-ca.crt -n {namespace} --timeout=110s"));
     }
     let folder = plane.stop();
     // Reserved for what was not written.

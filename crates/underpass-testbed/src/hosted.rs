@@ -86,7 +86,7 @@ impl<'a> HostedControlPlane<'a> {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
         self.namespace.kubectl.ok_with("apply -f -", &list.to_string());
         for service in services {
-            self.namespace.kubectl.ok(&format!("rollout status deployment/{} --timeout=60s", service.name));
+            self.namespace.kubectl.ok(&format!("rollout status deployment/{} --timeout=110s", service.name));
         }
     }
 

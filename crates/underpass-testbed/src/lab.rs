@@ -157,8 +157,13 @@ impl LabNamespace {
 }
 
 impl Drop for LabNamespace {
+    #[allow(clippy::print_stderr, reason = "why a test failed is told by the cluster, and only now")]
     fn drop(&mut self) {
-        self.kubectl.run(&format!("delete namespace {} --wait={} --timeout=55s", self.name, self.is_shared));
+        if std::thread::panicking() {
+            let seen = self.kubectl.run("get pods,events -o wide --sort-by=.metadata.creationTimestamp");
+            eprintln!("what there was in {}:\n{}", self.name, seen.stdout);
+        }
+        self.kubectl.run(&format!("delete namespace {} --wait={} --timeout=110s", self.name, self.is_shared));
     }
 }
 

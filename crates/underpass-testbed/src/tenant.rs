@@ -45,6 +45,11 @@ pub enum Order {
         door: Door,
         who: String,
     },
+    /// The same after the last that was answered before; see [`Tenant::outage`].
+    Outage {
+        door: Door,
+        who: String,
+    },
     /// New connections beside everything else, from now on; all are to be answered by `who`.
     Watch {
         door: Door,
@@ -60,6 +65,10 @@ pub enum Reply {
     /// So long ago the first of those in a row was answered.
     Obeyed {
         ago: Duration,
+    },
+    /// From the last connection that was answered to the first that was again.
+    Back {
+        lasted: Duration,
     },
     Report(Report),
     Wrong(String),
@@ -124,11 +133,18 @@ impl Tenant {
         Instant::now() - ago
     }
 
-    /// When somebody who was gone answers again; see [`Order::Return`].
+    /// Until somebody who was gone answers again; see [`Order::Return`].
     #[track_caller]
-    pub fn await_return(&mut self, door: &Door, who: &str) -> Instant {
+    pub fn await_return(&mut self, door: &Door, who: &str) {
         self.tell(&Order::Return { door: door.clone(), who: who.to_owned() });
-        Instant::now()
+    }
+
+    /// For how long somebody was gone who still answers now: from the last connection that was answered to the first that is again.
+    #[track_caller]
+    pub fn outage(&mut self, door: &Door, who: &str) -> Duration {
+        let reply = self.tell(&Order::Outage { door: door.clone(), who: who.to_owned() });
+        let Reply::Back { lasted } = reply else { panic!("{reply:?} is no answer to that") };
+        lasted
     }
 
     #[track_caller]

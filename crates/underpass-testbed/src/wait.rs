@@ -3,9 +3,13 @@
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine; nobody waits it out unless something is broken.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Between two looks; more where a look itself takes long. Whoever waits leaves the processors to what is waited for: kubectl, again and again, is
+/// a processor's whole work.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const MOST: Duration = Duration::from_millis(500);
+const TIMES_A_LOOK: u32 = 2;
 
 /// Looks until `condition` gives something. Panics with `what` when `patience` is over.
 #[track_caller]
@@ -18,11 +22,12 @@ pub fn wait_until<T>(what: &str, patience: Duration, condition: impl FnMut() -> 
 pub fn look_until<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {
+        let begun = Instant::now();
         let result = condition();
         if result.is_some() || Instant::now() >= deadline {
             return result;
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep((begun.elapsed() * TIMES_A_LOOK).clamp(LOOK_AGAIN, MOST));
     }
 }
 

@@ -262,7 +262,7 @@ fn nobody_waits_for_an_operator_that_is_gone(site: &Site) {
     wait_until("a ProxyServer that is held", PATIENCE, || (!site.kubectl.ok(finalizers).is_empty()).then_some(()));
     site.kubectl.ok(&format!("scale deploy underpass-operator -n {NAMESPACE} --replicas 0"));
     let operators = "-l app.kubernetes.io/component=operator,app.kubernetes.io/name=underpass";
-    site.kubectl.ok(&format!("wait --for=delete pods -n {NAMESPACE} {operators} --timeout=55s"));
+    site.kubectl.ok(&format!("wait --for=delete pods -n {NAMESPACE} {operators} --timeout=110s"));
     let refused = site.underpass("uninstall --yes").failed();
     assert!(refused.contains("no operator works on") && refused.contains("run `underpass install`"), "{refused}");
     site.install("--force-conflicts").ok();

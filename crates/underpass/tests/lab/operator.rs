@@ -23,7 +23,7 @@ impl Definitions {
         let definitions = Self(lab.kubectl());
         let text = Launch::command(BINARY, "crds").run().ok();
         definitions.0.ok_with("apply --server-side -f -", &text);
-        definitions.0.ok(&format!("wait --for=condition=Established --timeout=60s {}", definitions.names()));
+        definitions.0.ok(&format!("wait --for=condition=Established --timeout=110s {}", definitions.names()));
         definitions
     }
 
@@ -36,7 +36,7 @@ impl Definitions {
 
 impl Drop for Definitions {
     fn drop(&mut self) {
-        self.0.run(&format!("delete --timeout=60s {}", self.names()));
+        self.0.run(&format!("delete --timeout=110s {}", self.names()));
     }
 }
 

@@ -60,8 +60,13 @@ impl Connections {
                 }
                 Ok(Reply::Done)
             }
-            Order::Await { door, first, then, in_a_row } => self.until(&door, &first, &then, in_a_row),
-            Order::Return { door, who } => self.until_back(&door, &who),
+            Order::Await { door, first, then, in_a_row } => self.until_obeyed(&door, &first, &then, in_a_row),
+            Order::Return { door, who } => self.until(&door, &who, true).map(|_| Reply::Done),
+            Order::Outage { door, who } => {
+                let answered = self.until(&door, &who, false)?;
+                self.until(&door, &who, true)?;
+                Ok(Reply::Back { lasted: answered.elapsed() })
+            }
             Order::Watch { door, who } => {
                 self.watches.push(Watch::start(&self.client, door, who));
                 Ok(Reply::Done)
@@ -70,7 +75,7 @@ impl Connections {
         }
     }
 
-    fn until(&self, door: &Door, first: &[String], then: &str, in_a_row: usize) -> Result<Reply, String> {
+    fn until_obeyed(&self, door: &Door, first: &[String], then: &str, in_a_row: usize) -> Result<Reply, String> {
         let deadline = Instant::now() + PATIENCE;
         let (mut since, mut count) = (Instant::now(), 0);
         while count < in_a_row {
@@ -93,15 +98,17 @@ impl Connections {
         Ok(Reply::Obeyed { ago: since.elapsed() })
     }
 
-    fn until_back(&self, door: &Door, who: &str) -> Result<Reply, String> {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.client.is_answered_by(door, who) {
+    /// Until `who` answers, or does not any more. When it was last answered, or asked for the first time.
+    fn until(&self, door: &Door, who: &str, answers: bool) -> Result<Instant, String> {
+        let (deadline, mut last) = (Instant::now() + PATIENCE, Instant::now());
+        while self.client.is_answered_by(door, who) != answers {
             if Instant::now() > deadline {
-                return Err(format!("not answered by {who} in {PATIENCE:?}"));
+                return Err(format!("{}answered by {who} in {PATIENCE:?}", if answers { "not " } else { "still " }));
             }
+            last = Instant::now();
             std::thread::sleep(PAUSE);
         }
-        Ok(Reply::Done)
+        Ok(last)
     }
 
     fn report(&self) -> Report {

@@ -33,12 +33,12 @@ pub(super) fn takes_everything_along_and_nothing_of_another(lab: &Lab) {
     site.apply(&site.proxy("edge", &backends(&[&one])));
     wait_until("no right is left where nothing leads to", PATIENCE, || (bindings(&other) == 0).then_some(()));
     let uid = site.kubectl().ok("get proxyserver edge -o jsonpath={.metadata.uid}");
-    site.kubectl().ok("delete proxyserver edge --timeout=55s");
+    site.kubectl().ok("delete proxyserver edge --timeout=110s");
     let left = lab.kubectl().ok(&format!("get {KINDS} -A -l underpass.dev/owner-uid={uid} -o name"));
     assert_eq!(left, "");
     assert_eq!(bindings(&one), 1);
     site.is_ready("second");
-    site.kubectl().ok("delete proxyserver second --timeout=55s");
+    site.kubectl().ok("delete proxyserver second --timeout=110s");
 }
 
 /// Behind a Service are the pods of its own proxy.

@@ -1,7 +1,7 @@
 //! ProxyServers on a real cluster, carried by Envoy and by our own data plane: machines on a tenant network reach hosted control planes.
 //!
-//! One test for all, since they share the operator and its definitions; its parts run side by side, each in namespaces and on a subnet of its
-//! own.
+//! One test for all, since they share the operator and its definitions; its parts run side by side, some at a time, each in namespaces and on a
+//! subnet of its own.
 
 mod changing;
 mod crossing;
@@ -15,7 +15,7 @@ mod troubles;
 mod under_load;
 
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ use crate::{BINARY, alone_with_definitions, root};
 const IMAGE: &str = "lab.local/underpass:proxies";
 /// For a rollout on a machine that does other things too.
 const ROLLOUT: Duration = Duration::from_secs(120);
+/// What two processors carry: all at once, seventy pods start in the same minute, and whoever waits for one waits in vain.
+const AT_A_TIME: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Plane {
@@ -56,10 +58,14 @@ impl<'a> Operator<'a> {
 }
 
 impl Drop for Operator<'_> {
+    #[allow(clippy::print_stderr, reason = "what it was at when a test failed is known to itself alone")]
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.underpass(&["uninstall", "--yes"]);
+        if std::thread::panicking() {
+            let said = self.lab.kubectl().run("logs -n underpass-system -l app.kubernetes.io/name=underpass --tail=300");
+            eprintln!("what the operator said:\n{said}");
+            return;
         }
+        self.underpass(&["uninstall", "--yes"]);
     }
 }
 
@@ -87,26 +93,38 @@ fn machines_reach_hosted_control_planes_through_proxies() {
     });
 }
 
+/// The longest first, so that nobody is left alone with one at the end.
 fn side_by_side(lab: &Lab) {
+    let scenarios: Vec<Box<dyn FnOnce() + Send + '_>> = vec![
+        Box::new(|| document::is_true_from_top_to_bottom(lab)),
+        Box::new(|| lab.metrics()),
+        Box::new(|| as_the_guide_says(lab)),
+        Box::new(|| troubles::are_told_on_the_object(lab)),
+        Box::new(|| replicas::one_becomes_several_and_two_never_have_the_address(lab, Plane::Native, 128)),
+        Box::new(|| killed::containers_serve_again(lab, Plane::Envoy, 120)),
+        Box::new(|| killed::containers_serve_again(lab, Plane::Native, 121)),
+        Box::new(|| refused::a_port_that_is_taken_is_told_and_tried_again(lab, Plane::Envoy, 122)),
+        Box::new(|| refused::a_port_that_is_taken_is_told_and_tried_again(lab, Plane::Native, 123)),
+        Box::new(|| crossing::by_name_by_port_and_by_default(lab, Plane::Envoy, 110)),
+        Box::new(|| crossing::by_name_by_port_and_by_default(lab, Plane::Native, 111)),
+        Box::new(|| crossing::by_name_by_port_and_by_default(lab, Plane::NewestEnvoy, 112)),
+        Box::new(|| troubles::an_address_of_another_proxy_is_told(lab)),
+        Box::new(|| troubles::what_others_have_is_not_used(lab)),
+        Box::new(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 1, [124, 125])),
+        Box::new(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 2, [126, 127])),
+        Box::new(|| changing::what_people_change_by_hand_stays(lab)),
+        Box::new(|| leaving::takes_everything_along_and_nothing_of_another(lab)),
+    ];
+    let waiting = Mutex::new(scenarios.into_iter());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
     std::thread::scope(|scope| {
-        scope.spawn(|| lab.metrics());
-        scope.spawn(|| document::is_true_from_top_to_bottom(lab));
-        scope.spawn(|| as_the_guide_says(lab));
-        scope.spawn(|| crossing::by_name_by_port_and_by_default(lab, Plane::Envoy, 110));
-        scope.spawn(|| crossing::by_name_by_port_and_by_default(lab, Plane::Native, 111));
-        scope.spawn(|| crossing::by_name_by_port_and_by_default(lab, Plane::NewestEnvoy, 112));
-        scope.spawn(|| changing::what_people_change_by_hand_stays(lab));
-        scope.spawn(|| killed::containers_serve_again(lab, Plane::Envoy, 120));
-        scope.spawn(|| killed::containers_serve_again(lab, Plane::Native, 121));
-        scope.spawn(|| refused::a_port_that_is_taken_is_told_and_tried_again(lab, Plane::Envoy, 122));
-        scope.spawn(|| refused::a_port_that_is_taken_is_told_and_tried_again(lab, Plane::Native, 123));
-        scope.spawn(|| troubles::are_told_on_the_object(lab));
-        scope.spawn(|| troubles::an_address_of_another_proxy_is_told(lab));
-        scope.spawn(|| troubles::what_others_have_is_not_used(lab));
-        scope.spawn(|| replicas::one_becomes_several_and_two_never_have_the_address(lab, Plane::Native, 128));
-        scope.spawn(|| leaving::takes_everything_along_and_nothing_of_another(lab));
-        scope.spawn(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 1, [124, 125]));
-        scope.spawn(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 2, [126, 127]));
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some(scenario) = next() {
+                    scenario();
+                }
+            });
+        }
     });
 }
 

@@ -1,7 +1,6 @@
 //! Several pods of which one has the address.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use serde_json::{Value, json};
 use underpass_testbed::tenant::Door;
@@ -37,7 +36,7 @@ pub(super) fn one_of_several_has_the_address_and_another_follows(
         tenant.await_return(&door, &hosted.name_of("kube-apiserver"));
         another_follows(&site, &mut tenant, &door, &hosted.name_of("kube-apiserver"), round);
     }
-    site.kubectl().ok("delete proxyserver edge --timeout=55s");
+    site.kubectl().ok("delete proxyserver edge --timeout=110s");
 }
 
 /// Killed where it is, or deleted, by turns; how long it took is told, and decides nothing.
@@ -46,15 +45,16 @@ fn another_follows(site: &Site<'_>, tenant: &mut Tenant, door: &Door, who: &str,
     let before = holder(site);
     let how = if round.is_multiple_of(2) { "killed" } else { "deleted" };
     let kill = killer(site, &before, |_| true);
-    let begun = Instant::now();
-    if how == "killed" {
-        kill();
-    } else {
-        site.kubectl().ok(&format!("delete pod {before} --force --grace-period=0"));
-        wait_until("another pod holds the lease", PATIENCE, || (holder(site) != before).then_some(()));
-    }
-    let back = tenant.await_return(door, who);
-    println!("{:?}, round {round}: served again {:.2?} after the pod was {how}", site.plane, back - begun);
+    let lasted = std::thread::scope(|scope| {
+        let outage = scope.spawn(|| tenant.outage(door, who));
+        if how == "killed" {
+            kill();
+        } else {
+            site.kubectl().ok(&format!("delete pod {before} --force --grace-period=0"));
+        }
+        outage.join().unwrap()
+    });
+    println!("{:?}, round {round}: served again {lasted:.2?} after the pod was {how}", site.plane);
     let active = || site.kubectl().ok("get proxyserver edge -o jsonpath={.status.activePod}");
     wait_until("the status names whoever has it", ROLLOUT, || (active() == holder(site)).then_some(()));
 }

@@ -39,7 +39,7 @@ pub(super) fn machines_behind_a_router_are_answered(lab: &Lab, plane: Plane, rep
     for machine in [&vm, &neighbour] {
         wait_until("an answer from the proxy", ROLLOUT, || (fetch(machine).code == Some(0)).then_some(()));
     }
-    site.kubectl().ok("delete proxyserver edge --timeout=55s");
+    site.kubectl().ok("delete proxyserver edge --timeout=110s");
 }
 
 /// As the guide has it.

@@ -66,7 +66,7 @@ pub(super) fn an_address_of_another_proxy_is_told(lab: &Lab) {
     assert!(message.contains(&format!("ProxyServer {}/edge", site.namespace.name)), "{message}");
     assert_eq!(site.kubectl().ok("get deployments -o name").trim_end(), "deployment.apps/proxy-server-edge");
     site.is_ready("edge");
-    site.kubectl().ok("delete proxyserver edge --timeout=55s");
+    site.kubectl().ok("delete proxyserver edge --timeout=110s");
     site.is_ready("twin");
     let vm = lab.machine("192.168.129.50/24");
     let fetched = vm.fetch("https://api.example.com:6443/", &site.server_ip(), &hosted.authority());

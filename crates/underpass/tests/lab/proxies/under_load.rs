@@ -73,7 +73,7 @@ pub(super) fn changes_are_obeyed_and_no_connection_breaks(lab: &Lab, plane: Plan
 fn restart_again_and_again(target: &LabNamespace) {
     for _ in 0..RESTARTS {
         target.kubectl.ok("rollout restart deployment/rolling");
-        target.kubectl.ok("rollout status deployment/rolling --timeout=60s");
+        target.kubectl.ok("rollout status deployment/rolling --timeout=110s");
     }
 }
 

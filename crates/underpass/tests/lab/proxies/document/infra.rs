@@ -94,7 +94,7 @@ fn goes(reader: &Reader<'_>) {
     wait_until("nothing of a proxy that is disabled", ROLLOUT, || left().is_empty().then_some(()));
     says_proxy(true);
     becomes(reader, "True", "ComponentsReady");
-    reader.types("kubectl delete infra mycluster-infra --timeout=55s");
+    reader.types("kubectl delete infra mycluster-infra --timeout=110s");
     wait_until("nothing of an Infra that is deleted", ROLLOUT, || left().is_empty().then_some(()));
 }
 

@@ -54,13 +54,13 @@ pub(super) fn is_true_from_top_to_bottom(lab: &Lab) {
     updating::with_a_restart(&reader, &tenant);
     advanced::several_replicas(&reader, &tenant);
     natively(&reader, &tenant);
-    reader.types("kubectl delete proxyserver mycluster-proxy --timeout=55s");
+    reader.types("kubectl delete proxyserver mycluster-proxy --timeout=110s");
     infra::with_method_2(&reader);
 }
 
 /// The same manifest with another data plane.
 fn natively(reader: &Reader<'_>, tenant: &Tenant<'_>) {
-    reader.types("kubectl delete proxyserver mycluster-proxy --timeout=55s");
+    reader.types("kubectl delete proxyserver mycluster-proxy --timeout=110s");
     reader.keeps("hostedcluster_v1alpha1_proxyserver.yaml", &format!("{PROXY_SERVER}  dataPlane: Native\n"));
     reader.types(METHOD_1);
     starting::is_up(reader, "1/1");
