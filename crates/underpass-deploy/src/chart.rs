@@ -106,7 +106,7 @@ const VALUES: &str = "\
 image: underpass:VERSION
 # One pod works, the others wait to take over.
 replicas: 2
-# Where the API server listens behind its Service; the operator may connect to this port, to 443 and to cluster DNS.
+# Where the API server listens behind its Service; the operator may connect to this port and to 443.
 # kubectl get endpointslices -n default kubernetes
 apiServerPort: 6443
 # Users of OpenShift's choice, and an SCC for the proxies that the operator starts.

@@ -18,6 +18,10 @@ pub const OPERATOR: &str = "underpass-operator";
 pub const INSTALLED: (&str, &str) = ("underpass.dev/installed", "true");
 /// An annotation of a namespace that was not there before `underpass install` made it: only such a one may go again.
 pub const MADE_BY: (&str, &str) = ("underpass.dev/made-by", "install");
+/// The label that says what an object is part of.
+pub const COMPONENT: &str = "app.kubernetes.io/component";
+/// What the proxies live on that were made for ProxyServers: they need it also when nobody looks after them.
+pub const PROXY: &str = "proxy";
 /// Who put it there.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
@@ -91,7 +95,7 @@ impl Terms {
         json!({
             "name": name,
             "labels": {
-                "app.kubernetes.io/component": component,
+                COMPONENT: component,
                 MANAGED_BY: self.managed_by,
                 "app.kubernetes.io/name": "underpass",
                 "app.kubernetes.io/part-of": "underpass",

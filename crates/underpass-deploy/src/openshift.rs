@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use underpass_resources::proxy_server::{CONSTRAINTS_ROLE, REPLICAS_CONSTRAINTS_ROLE};
 
-use crate::Terms;
+use crate::{PROXY, Terms};
 
 pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
     let bind = "NET_BIND_SERVICE";
@@ -24,7 +24,7 @@ fn constraints(terms: &Terms, name: &str, capabilities: &[&str], user: &str) -> 
     json!({
         "apiVersion": "security.openshift.io/v1",
         "kind": "SecurityContextConstraints",
-        "metadata": terms.metadata("proxy", name),
+        "metadata": terms.metadata(PROXY, name),
         "allowHostDirVolumePlugin": false,
         "allowHostIPC": false,
         "allowHostNetwork": false,
@@ -53,7 +53,7 @@ fn usage(terms: &Terms, name: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": terms.metadata("proxy", name),
+        "metadata": terms.metadata(PROXY, name),
         "rules": [{
             "apiGroups": ["security.openshift.io"],
             "resources": ["securitycontextconstraints"],

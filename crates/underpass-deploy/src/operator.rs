@@ -116,7 +116,7 @@ fn disruption_budget(terms: &Terms) -> Value {
     })
 }
 
-/// In: whoever asks for health and metrics. Out: cluster DNS and the API server, at its Service and behind it.
+/// In: whoever asks for health and metrics. Out: the ports of the API server, at its Service and behind it; it looks up no names.
 fn network_policy(terms: &Terms) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1",
@@ -127,7 +127,6 @@ fn network_policy(terms: &Terms) -> Value {
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{ "ports": [{ "port": "http", "protocol": "TCP" }] }],
             "egress": [
-                { "ports": [{ "port": 53, "protocol": "UDP" }, { "port": 53, "protocol": "TCP" }] },
                 { "ports": [{ "port": 443, "protocol": "TCP" }, { "port": terms.api_server_port, "protocol": "TCP" }] },
             ],
         },

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use underpass_resources::proxy_server::{CONSTRAINTS_ROLE, REPLICAS_CONSTRAINTS_ROLE, TARGETS_ROLE};
 use underpass_resources::{HOSTED_CLUSTER_GROUP, KINDS, UNDERPASS_GROUP};
 
-use crate::{OPERATOR, Terms};
+use crate::{OPERATOR, PROXY, Terms};
 
 const ROLES: &str = "rbac.authorization.k8s.io";
 const ROLES_V1: &str = "rbac.authorization.k8s.io/v1";
@@ -20,7 +20,7 @@ pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
             // The pod asks for its token itself: nothing else that runs under this account gets one.
             "automountServiceAccountToken": false,
         }),
-        cluster_role(terms, OPERATOR, &json!({}), &operator_rules()),
+        cluster_role(terms, "operator", OPERATOR, &json!({}), &operator_rules()),
         binding(terms, "ClusterRole"),
         json!({
             "apiVersion": ROLES_V1,
@@ -88,7 +88,7 @@ fn targets(terms: &Terms) -> Value {
         json!({ "apiGroups": [""], "resources": ["services"], "verbs": read }),
         json!({ "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": read }),
     ];
-    cluster_role(terms, TARGETS_ROLE, &json!({}), &rules)
+    cluster_role(terms, PROXY, TARGETS_ROLE, &json!({}), &rules)
 }
 
 /// A new name cannot be granted by name.
@@ -108,11 +108,11 @@ fn people(terms: &Terms, name: &str, roles: &[&str], verbs: &[&str]) -> Value {
     };
     let aggregate = |role: &&str| (format!("{ROLES}/aggregate-to-{role}"), json!("true"));
     let labels: Value = roles.iter().map(aggregate).collect::<serde_json::Map<_, _>>().into();
-    cluster_role(terms, name, &labels, &[UNDERPASS_GROUP, HOSTED_CLUSTER_GROUP].map(rule))
+    cluster_role(terms, "operator", name, &labels, &[UNDERPASS_GROUP, HOSTED_CLUSTER_GROUP].map(rule))
 }
 
-fn cluster_role(terms: &Terms, name: &str, labels: &Value, rules: &[Value]) -> Value {
-    let mut metadata = terms.metadata("operator", name);
+fn cluster_role(terms: &Terms, component: &str, name: &str, labels: &Value, rules: &[Value]) -> Value {
+    let mut metadata = terms.metadata(component, name);
     for (label, value) in labels.as_object().into_iter().flatten() {
         metadata["labels"][label] = value.clone();
     }

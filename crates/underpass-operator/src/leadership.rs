@@ -97,16 +97,26 @@ pub fn host_of(candidate: &str) -> &str {
 /// Who holds the lease of that name, if anybody, as far as a single look can tell. The clocks of two machines are compared here, which
 /// is good enough for a sentence and for nothing else.
 pub async fn holder(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, Answer> {
-    let lease = Api::<Lease>::namespaced(client.clone(), namespace).get_opt(name).await.map_err(Answer::from)?;
-    Ok(lease.and_then(|lease| lease.spec).and_then(|spec| holder_at(spec, Timestamp::now())))
+    Ok(written(client, namespace, name).await?.and_then(|spec| holder_at(spec, Timestamp::now())))
 }
 
 /// The same, in whichever namespace a lease of that name is held.
 pub async fn holder_anywhere(client: &Client, name: &str) -> Result<Option<String>, Answer> {
+    let mut all = written_anywhere(client, name).await?.into_iter();
+    Ok(all.find_map(|spec| holder_at(spec, Timestamp::now())))
+}
+
+/// What stands in the lease, whether it counts or not. When it is another at the next look, its holder lives: that takes nobody's clock.
+pub async fn written(client: &Client, namespace: &str, name: &str) -> Result<Option<LeaseSpec>, Answer> {
+    let lease = Api::<Lease>::namespaced(client.clone(), namespace).get_opt(name).await.map_err(Answer::from)?;
+    Ok(lease.and_then(|lease| lease.spec))
+}
+
+/// The same, of all leases of that name.
+pub async fn written_anywhere(client: &Client, name: &str) -> Result<Vec<LeaseSpec>, Answer> {
     let named = ListParams::default().fields(&format!("metadata.name={name}"));
     let leases = Api::<Lease>::all(client.clone()).list(&named).await.map_err(Answer::from)?;
-    let mut specs = leases.items.into_iter().filter_map(|lease| lease.spec);
-    Ok(specs.find_map(|spec| holder_at(spec, Timestamp::now())))
+    Ok(leases.items.into_iter().filter_map(|lease| lease.spec).collect())
 }
 
 /// Does `work` while this process holds the lease, from the beginning each time it gets it. `work` ends by itself after `stop`, the
@@ -200,7 +210,11 @@ impl<'a, O: Office> Candidacy<'a, O> {
         loop {
             let renewed = tokio::select! {
                 renewed = self.win() => renewed,
-                () = stop.cancelled() => return None,
+                () = stop.cancelled() => {
+                    // What was asked for last may have been granted without our hearing of it.
+                    self.give_back().await;
+                    return None;
+                }
             };
             let done = tokio::select! {
                 done = work() => Some(done),

@@ -88,6 +88,18 @@ async fn the_next_one_follows_when_the_first_has_finished_its_work() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_ends_while_it_asks_for_the_lease_leaves_it_to_others() {
+    let (api, shift, stop) = (LeaseApi::default(), Shift::default(), CancellationToken::new());
+    let (client, line) = api.client();
+    line.deafen();
+    let first = start("first", client, &shift, &stop);
+    until("the lease", || api.holder().is_some()).await;
+    stop.cancel();
+    line.mend();
+    assert_eq!((first.await.unwrap(), api.holder()), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_holder_that_is_killed_is_followed_within_the_term() {
     let (api, shift, stop) = (LeaseApi::default(), Shift::default(), CancellationToken::new());
     let first = start("first", api.client().0, &shift, &stop);

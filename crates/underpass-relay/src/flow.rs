@@ -2,20 +2,20 @@
 //! while. Same route and same record as a stream.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::{self, Errno};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, ipproto, recv, recvfrom, send, sendto,
-    socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, ipproto, recv, send, socket_with,
 };
 use underpass_tables::{Decision, Facts, Opening};
 
 use crate::connect::is_ours;
 use crate::context::Context;
+use crate::datagram;
 use crate::live::LiveListener;
 use crate::record::{Carried, End, Record};
 use crate::slab::{Key, Slab};
@@ -34,16 +34,25 @@ const MOST: usize = 16 * 1024;
 /// The flows of one worker.
 pub(crate) struct Flows {
     flows: Slab<Flow>,
-    by_client: HashMap<(usize, SocketAddr), Key>,
+    by_client: HashMap<Ends, Key>,
     wheel: Wheel,
     /// Made with the first listener for datagrams: most relays have none.
     buffer: Box<[u8]>,
+    room: Vec<u8>,
 }
 
-struct Flow {
+/// Between whom a flow is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Ends {
     /// The number of the listener's socket.
     door: usize,
     client: SocketAddr,
+    /// The address of ours that it asked, where there may be several.
+    asked: Option<IpAddr>,
+}
+
+struct Flow {
+    ends: Ends,
     upstream: OwnedFd,
     record: Record,
     carried: Carried,
@@ -52,7 +61,13 @@ struct Flow {
 
 impl Flows {
     pub(crate) fn new() -> Self {
-        Self { flows: Slab::new(), by_client: HashMap::new(), wheel: Wheel::new(), buffer: Box::default() }
+        Self {
+            flows: Slab::new(),
+            by_client: HashMap::new(),
+            wheel: Wheel::new(),
+            buffer: Box::default(),
+            room: datagram::room(),
+        }
     }
 
     pub(crate) fn wait_ms(&self, now_ms: u64) -> Option<u64> {
@@ -72,15 +87,14 @@ impl Flows {
             buffer = vec![0; DATAGRAM_BYTES].into();
         }
         for _ in 0..TURN {
-            let (length, client) = match recvfrom(socket, &mut *buffer, RecvFlags::empty()) {
-                Ok((length, _, client)) => (length, client.and_then(|client| SocketAddr::try_from(client).ok())),
+            let received = match datagram::receive(socket, &mut buffer, &mut self.room) {
+                Ok(received) => received,
                 Err(Errno::INTR) => continue,
                 Err(_) => break,
             };
-            if let Some(client) = client
-                && let Some(key) = self.of_client(door, client, listener, ctx)
-            {
-                self.send_up(key, &buffer[..length], ctx);
+            let ends = received.client.map(|client| Ends { door, client, asked: received.asked });
+            if let Some(key) = ends.and_then(|ends| self.of_client(ends, listener, ctx)) {
+                self.send_up(key, &buffer[..received.length], ctx);
             }
         }
         self.buffer = buffer;
@@ -94,9 +108,9 @@ impl Flows {
                 Ok((length, _)) => {
                     flow.moved_ms = ctx.now_ms;
                     flow.carried.down += length as u64;
-                    if let Some(socket) = socket(flow.door) {
+                    if let Some(socket) = socket(flow.ends.door) {
                         // A datagram that cannot be sent is lost, as datagrams may be.
-                        let _ = sendto(&*socket, &self.buffer[..length], SendFlags::empty(), &flow.client);
+                        let _ = datagram::answer(&socket, &self.buffer[..length], flow.ends.client, flow.ends.asked);
                     }
                 }
                 Err(Errno::INTR) => {}
@@ -136,19 +150,13 @@ impl Flows {
         }
     }
 
-    fn of_client(
-        &mut self,
-        door: usize,
-        client: SocketAddr,
-        listener: &Arc<LiveListener>,
-        ctx: &mut Context,
-    ) -> Option<Key> {
-        if let Some(key) = self.by_client.get(&(door, client)) {
+    fn of_client(&mut self, ends: Ends, listener: &Arc<LiveListener>, ctx: &mut Context) -> Option<Key> {
+        if let Some(key) = self.by_client.get(&ends) {
             return Some(*key);
         }
-        let record = Record::begin(listener, client, ctx.now_ms);
+        let record = Record::begin(listener, ends.client, ctx.now_ms);
         ctx.shared.connections.fetch_add(1, Relaxed);
-        match self.start(door, client, record, ctx) {
+        match self.start(ends, record, ctx) {
             Ok(key) => Some(key),
             Err((record, end)) => {
                 ctx.shared.connections.fetch_sub(1, Relaxed);
@@ -158,21 +166,15 @@ impl Flows {
         }
     }
 
-    fn start(
-        &mut self,
-        door: usize,
-        client: SocketAddr,
-        mut record: Record,
-        ctx: &Context,
-    ) -> Result<Key, (Record, End)> {
+    fn start(&mut self, ends: Ends, mut record: Record, ctx: &Context) -> Result<Key, (Record, End)> {
         if self.flows.len() >= MOST || !Context::below(&ctx.shared.connections, ctx.limits().connections) {
             return Err((record, End::TooManyConnections));
         }
-        if !ctx.within_rate(client.ip()) {
+        if !ctx.within_rate(ends.client.ip()) {
             return Err((record, End::TooManyFromSource));
         }
         let Some(listener) = ctx.live.listener(record.listener()) else { return Err((record, End::Drained)) };
-        let facts = Facts { source: client.ip().to_canonical(), opening: Opening::Datagram };
+        let facts = Facts { source: ends.client.ip().to_canonical(), opening: Opening::Datagram };
         let (route, rule) = match ctx.live.table.decide(listener, &facts) {
             Decision::Connect { route, rule } => (ctx.live.routes[route.0].clone(), rule),
             Decision::Refuse(refusal) => return Err((record, refusal.into())),
@@ -191,9 +193,9 @@ impl Flows {
             Err(_) => return Err((record, End::ConnectFailed)),
         };
         record.connected(endpoint, ctx.now_ms, ctx.now_ms);
-        let flow = Flow { door, client, upstream, record, carried: Carried::default(), moved_ms: ctx.now_ms };
+        let flow = Flow { ends, upstream, record, carried: Carried::default(), moved_ms: ctx.now_ms };
         self.wheel.set(key.index, ctx.now_ms + flow.idle_ms());
-        self.by_client.insert((door, client), key);
+        self.by_client.insert(ends, key);
         Ok(self.flows.insert(flow))
     }
 
@@ -210,7 +212,7 @@ impl Flows {
     fn end(&mut self, key: Key, end: End, ctx: &mut Context) {
         let Some(flow) = self.flows.remove(key) else { return };
         self.wheel.clear(key.index);
-        self.by_client.remove(&(flow.door, flow.client));
+        self.by_client.remove(&flow.ends);
         if end == End::UpstreamReset {
             // Of datagrams nothing else is ever heard.
             flow.record.endpoint_failed(Errno::CONNREFUSED, ctx.now_ms);

@@ -13,6 +13,7 @@ mod connect;
 mod connection;
 mod context;
 mod copy;
+mod datagram;
 mod flow;
 pub mod handover;
 mod health;

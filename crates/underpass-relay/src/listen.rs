@@ -8,6 +8,8 @@ use rustix::io::{self, Errno};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, listen, socket_with, sockopt};
 use underpass_tables::Transport;
 
+use crate::datagram::tell_addresses;
+
 /// Connections that wait to be accepted; the kernel lowers it to what the system allows.
 const BACKLOG: i32 = 4096;
 
@@ -77,8 +79,10 @@ fn open(address: SocketAddr, transport: Transport, shared: bool) -> io::Result<O
         sockopt::set_ipv6_v6only(&fd, !address.ip().is_unspecified())?;
     }
     bind(&fd, &address)?;
-    if transport == Transport::Stream {
-        listen(&fd, BACKLOG)?;
+    match transport {
+        Transport::Stream => listen(&fd, BACKLOG)?,
+        Transport::Datagram if address.ip().is_unspecified() => tell_addresses(&fd, address.ip()),
+        Transport::Datagram => {}
     }
     Ok(fd)
 }

@@ -1,4 +1,5 @@
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -17,29 +18,51 @@ pub(crate) struct LeaseApi {
 
 /// A client's line to the server.
 #[derive(Clone, Default)]
-pub(crate) struct Line(Arc<Mutex<bool>>);
+pub(crate) struct Line(Arc<Mutex<State>>);
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum State {
+    #[default]
+    Whole,
+    Cut,
+    /// What is written is taken, and no answer to it comes back.
+    Deaf,
+}
 
 impl Line {
     pub(crate) fn cut(&self) {
-        *self.0.lock().unwrap() = true;
+        *self.0.lock().unwrap() = State::Cut;
+    }
+
+    pub(crate) fn deafen(&self) {
+        *self.0.lock().unwrap() = State::Deaf;
     }
 
     pub(crate) fn mend(&self) {
-        *self.0.lock().unwrap() = false;
+        *self.0.lock().unwrap() = State::Whole;
+    }
+
+    fn is(&self, state: State) -> bool {
+        *self.0.lock().unwrap() == state
     }
 }
 
 impl LeaseApi {
     pub(crate) fn client(&self) -> (Client, Line) {
         let (api, line) = (self.clone(), Line::default());
-        let cut = line.clone();
-        let service = tower::service_fn(move |request| {
-            let (api, cut) = (api.clone(), cut.clone());
+        let used = line.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (api, used) = (api.clone(), used.clone());
             async move {
-                if *cut.0.lock().unwrap() {
+                if used.is(State::Cut) {
                     return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                 }
-                Ok(api.answer(request).await)
+                let writes = request.method() != Method::GET;
+                let answer = api.answer(request).await;
+                while writes && used.is(State::Deaf) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Ok(answer)
             }
         });
         (Client::new(service, "default"), line)

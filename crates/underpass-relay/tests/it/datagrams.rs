@@ -1,6 +1,6 @@
 //! Datagrams, in flows.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -52,6 +52,24 @@ fn each_client_has_its_own_flow_and_gets_its_own_answers() {
     assert_eq!(rig.relay.live().routes[0].stats.total.load(Relaxed), 20);
     rig.wait_for(End::IdleTimeout, 20);
     assert_eq!(rig.relay.connections(), 0);
+}
+
+/// The kernel would answer a client on 127.0.0.1 from there.
+#[test]
+fn who_asks_one_of_several_addresses_is_answered_by_that_one() {
+    for (all, addresses) in [("0.0.0.0:0", ["127.0.0.2", "127.0.0.3"]), ("[::]:0", ["127.0.0.2", "::1"])] {
+        let mut table = datagram_table(&[echo_server()]);
+        table.listeners[0].address = all.parse().unwrap();
+        let rig = Rig::start(table);
+        for asked in addresses {
+            let asked: IpAddr = asked.parse().unwrap();
+            let client = UdpSocket::bind((if asked.is_ipv4() { "127.0.0.1" } else { "::1" }, 0)).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.connect((asked, rig.address.port())).unwrap();
+            client.send(b"who?").unwrap();
+            assert_eq!(client.recv(&mut [0; 64]).unwrap(), 4, "{all} asked at {asked}");
+        }
+    }
 }
 
 #[test]

@@ -18,7 +18,8 @@ LAB=$UNDERPASS_LAB; . lab/layout
 look() {
   ip -o link; ip -4 route show table all; nft list ruleset; ip netns
   cut -d' ' -f3- /proc/self/mountinfo
-  ps -e -o comm= | grep -vxE 'ps|grep|sort|bash'
+  ps -e -o comm= | grep -vxE 'ps|pgrep|grep|sort|bash'
+  pgrep -fa '^bash [^ ]*lab/' || true
   sysctl -e vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys net.ipv4.ip_forward net.bridge
   find /sys/fs/cgroup -name "$CGROUP"
   find "$UNDERPASS_LAB" -not -path '*/logs*' -not -path "$UNDERPASS_LAB"
@@ -90,6 +91,21 @@ fn a_node_that_was_killed_leaves_nothing() {
         scripts/lab down
         "#,
     );
+}
+
+/// It has written how many nodes there are to be, and made none.
+#[test]
+fn a_start_that_was_killed_is_begun_anew() {
+    let said = leaves_nothing(
+        r#"
+        echo 2 >"$UNDERPASS_LAB/nodes"
+        scripts/lab on node-0 true 2>&1 && exit 1
+        folder=$(basename "$UNDERPASS_LAB")
+        (cd "$UNDERPASS_LAB/.."; UNDERPASS_LAB=$folder "$OLDPWD/scripts/lab" up --nodes 1)
+        scripts/lab down
+        "#,
+    );
+    assert!(said.contains("'make lab-up' first") && said.contains("up after"), "{said}");
 }
 
 #[test]

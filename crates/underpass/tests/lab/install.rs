@@ -1,5 +1,6 @@
 //! The life of an installation, one step after the other: there is one set of definitions on a cluster.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
@@ -74,6 +75,7 @@ fn onto_a_cluster_and_off_it_again() {
     an_image_that_no_node_understands_is_not_waited_for(&site);
     an_interrupted_installation_says_so(&site);
     a_first_installation_works(&site);
+    every_kind_may_be_worked_on(&site);
     a_version_that_does_not_start_leaves_the_one_before(&site);
     what_is_there_stays_as_it_is(&site);
     a_newer_version_keeps_objects_and_clears_up(&site);
@@ -120,8 +122,32 @@ fn a_first_installation_works(site: &Site) {
     assert!(told.contains("the operator works on") && told.contains(" leads"), "{told}");
     let ready = format!("get deploy underpass-operator -n {NAMESPACE} -o jsonpath={{.status.readyReplicas}}");
     assert_eq!(site.kubectl.ok(&ready), "2");
+    assert!(told.lines().last().unwrap().starts_with("the operator works on"), "{told}");
     let namespace = site.kubectl.json(&format!("get ns {NAMESPACE}"));
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
+}
+
+/// With the rights of the installation: each gets its status and its events.
+fn every_kind_may_be_worked_on(site: &Site) {
+    let examples = root().join("examples").display().to_string();
+    site.kubectl.ok(&format!("apply -f {examples}"));
+    let all = || site.kubectl.json("get underpass -A")["items"].as_array().unwrap().clone();
+    let kinds: BTreeSet<String> = all().iter().map(|object| object["kind"].to_string()).collect();
+    assert_eq!(kinds.len(), 10, "{kinds:?}");
+    wait_until("a condition on every object", PATIENCE, || {
+        all().iter().all(|object| object["status"]["conditions"].is_array()).then_some(())
+    });
+    wait_until("an event of every kind", PATIENCE, || {
+        let events = site.kubectl.json("get events -A");
+        let told: BTreeSet<String> = events["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| event["involvedObject"]["kind"].to_string())
+            .collect();
+        kinds.is_subset(&told).then_some(())
+    });
+    site.kubectl.ok(&format!("delete -f {examples} --timeout=110s"));
     // A pod of the rollout before, whose image is missing, may still be there, and has no log.
     let running = format!("get pods -n {NAMESPACE} --field-selector status.phase=Running -o name");
     for pod in site.kubectl.ok(&running).lines() {
@@ -195,7 +221,13 @@ fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     let unasked = site.underpass("uninstall").failed();
     assert!(unasked.contains("1 ProxyServer, and what was built for it") && unasked.contains("say --yes"), "{unasked}");
     site.underpass("uninstall --yes --keep-objects").ok();
-    assert!(site.installed().lines().all(|line| line.starts_with("customresourcedefinition")), "{}", site.installed());
+    let is_kept = |line: &str| {
+        line.starts_with("customresourcedefinition")
+            || line == "clusterrole.rbac.authorization.k8s.io/underpass-proxy-targets"
+    };
+    assert!(site.installed().lines().all(is_kept), "{}", site.installed());
+    // Proxies go on, and with them what they may do.
+    site.kubectl.ok("get clusterrole underpass-proxy-targets");
     assert_eq!(site.kubectl.ok("get proxyservers -A -o name").lines().count(), 1);
     site.install("").ok();
     nobody_waits_for_an_operator_that_is_gone(site);

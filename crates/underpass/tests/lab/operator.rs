@@ -78,7 +78,10 @@ fn who_ends_is_followed_at_once_who_is_killed_within_the_term_and_nothing_is_don
     let changes = kubectl.changes(NETWORKS, &before);
     assert_eq!(changes.len(), OBJECTS);
     assert!(changes.values().all(|count| *count == 1), "every status was written once: {changes:?}");
-    assert!(events(kubectl).values().all(|count| *count == 1), "and every event");
+    let events = events(kubectl);
+    assert!(events.values().all(|count| *count == 1), "and every event: {events:?}");
+    // Those whose status was written when the process was killed may have no event: it comes after the status.
+    assert!(events.len() + 8 >= OBJECTS, "only {} of {OBJECTS} events", events.len());
 }
 
 /// How many objects say what became of them.

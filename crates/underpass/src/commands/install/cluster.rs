@@ -69,7 +69,7 @@ impl Cluster {
         Ok(self.groups().await?.contains("security.openshift.io"))
     }
 
-    async fn groups(&self) -> anyhow::Result<BTreeSet<String>> {
+    pub(crate) async fn groups(&self) -> anyhow::Result<BTreeSet<String>> {
         let groups = self.client.list_api_groups().await.map_err(Answer::from);
         let groups = groups.context("cannot ask for its API groups")?.groups.into_iter();
         Ok(groups.map(|group| group.name).collect())
@@ -85,13 +85,32 @@ impl Cluster {
         Ok(ports.filter_map(|port| port.port).find_map(|port| u16::try_from(port).ok()))
     }
 
-    /// Asks the server what would come of it: whoever may not do all of it, or is in somebody's way, does none of it.
-    pub(crate) async fn rehearse(&self, all: &[Value], conflicts: Conflicts) -> anyhow::Result<()> {
-        let namespaced_too = self.namespace_exists(all).await?;
+    /// Asks the server what would come of it: whoever may not do all of it, or is in somebody's way, does none of it. Of what goes into a namespace
+    /// or gives a role that is not there yet it cannot tell: whether it was asked about all.
+    pub(crate) async fn rehearse(&self, all: &[Value], conflicts: Conflicts) -> anyhow::Result<bool> {
+        let (namespaced_too, mut asked) = (self.namespace_exists(all).await?, 0);
         for object in all.iter().filter(|object| namespaced_too || object["metadata"]["namespace"].is_null()) {
-            self.patch(object, &params(conflicts).dry_run()).await?;
+            if self.can_be_rehearsed(object).await? {
+                self.patch(object, &params(conflicts).dry_run()).await?;
+                asked += 1;
+            }
         }
-        Ok(())
+        Ok(asked == all.len())
+    }
+
+    /// Who may not give away just any role is told that one is not found, and not whether it may be given.
+    async fn can_be_rehearsed(&self, object: &Value) -> anyhow::Result<bool> {
+        let role = &object["roleRef"];
+        if role.is_null() {
+            return Ok(true);
+        }
+        let mut given = json!({
+            "apiVersion": object["apiVersion"], "kind": role["kind"], "metadata": { "name": role["name"] },
+        });
+        if given["kind"] == "Role" {
+            given["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
+        }
+        Ok(self.get(&given).await?.is_some())
     }
 
     async fn namespace_exists(&self, all: &[Value]) -> anyhow::Result<bool> {

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context;
-use kube::api::{DynamicObject, ListParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
-use kube::discovery::{Discovery, Scope, verbs};
+use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use underpass_deploy::{INSTALLED, MADE_BY, OPERATOR};
@@ -93,25 +94,38 @@ fn is_made_here(annotations: &std::collections::BTreeMap<String, String>) -> boo
 
 /// What would go with the namespace though we did not bring it, whatever its kind.
 async fn strangers(cluster: &Cluster, namespace: &str, with_objects: bool) -> anyhow::Result<Vec<String>> {
-    let discovery = Discovery::new(cluster.client.clone()).run().await.map_err(Answer::from);
-    let discovery = discovery.context("cannot ask which kinds the cluster has")?;
-    let kinds = discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
-    let mut all = Vec::new();
-    for (resource, able) in kinds {
-        let goes = with_objects && [UNDERPASS_GROUP, HOSTED_CLUSTER_GROUP].contains(&resource.group.as_str());
-        if goes || able.scope != Scope::Namespaced || !able.supports_operation(verbs::LIST) {
+    let (kinds, mut all) = kinds(cluster).await?;
+    for resource in &kinds {
+        if with_objects && [UNDERPASS_GROUP, HOSTED_CLUSTER_GROUP].contains(&resource.group.as_str()) {
             continue;
         }
-        let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &resource);
+        let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, resource);
         let list = api.list_metadata(&ListParams::default()).await.map_err(Answer::from);
         let list = list.with_context(|| format!("cannot look for {} in {namespace}", resource.plural))?;
         let is_known = |object: &&PartialObjectMeta<DynamicObject>| {
-            is_the_clusters(&resource.kind, object) || is_ours(&resource.kind, object)
+            is_the_clusters(&resource.kind, object, &kinds) || is_ours(&resource.kind, object)
         };
         let others = list.items.iter().filter(|object| !is_known(object));
         all.extend(others.map(|object| format!("{} {}", resource.kind, object.name_any())));
     }
     Ok(all)
+}
+
+/// Everything that can be in a namespace and be listed; and of the groups that do not answer, because their server is down, what they are called.
+async fn kinds(cluster: &Cluster) -> anyhow::Result<(Vec<ApiResource>, Vec<String>)> {
+    let (mut kinds, mut silent) = (Vec::new(), Vec::new());
+    for group in cluster.groups().await?.into_iter().chain([ApiGroup::CORE_GROUP.to_owned()]) {
+        match Discovery::new(cluster.client.clone()).filter(&[&group]).run().await {
+            Ok(found) => {
+                let all = found.groups().flat_map(ApiGroup::recommended_resources);
+                let listed =
+                    all.filter(|(_, able)| able.scope == Scope::Namespaced && able.supports_operation(verbs::LIST));
+                kinds.extend(listed.map(|(resource, _)| resource));
+            }
+            Err(_) => silent.push(format!("what there may be of {group}, which does not answer")),
+        }
+    }
+    Ok((kinds, silent))
 }
 
 fn is_ours(kind: &str, object: &PartialObjectMeta<DynamicObject>) -> bool {
@@ -120,7 +134,12 @@ fn is_ours(kind: &str, object: &PartialObjectMeta<DynamicObject>) -> bool {
 }
 
 /// What a cluster makes by itself in every namespace, or of other objects there. The accounts `builder` and `deployer` are OpenShift's.
-fn is_the_clusters(kind: &str, object: &PartialObjectMeta<DynamicObject>) -> bool {
+fn is_the_clusters(kind: &str, object: &PartialObjectMeta<DynamicObject>, namespaced: &[ApiResource]) -> bool {
+    // An owner that is in no namespace would not go along.
+    let is_here = |owner: &OwnerReference| {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        namespaced.iter().any(|kind| kind.kind == owner.kind && kind.group == group)
+    };
     let of_an_account = |name: &str| {
         let parts = name.split_once("-token-").or_else(|| name.split_once("-dockercfg-"));
         parts.is_some_and(|(account, _)| ["builder", "default", "deployer"].contains(&account))
@@ -131,6 +150,6 @@ fn is_the_clusters(kind: &str, object: &PartialObjectMeta<DynamicObject>) -> boo
         ("ConfigMap", name) => ["kube-root-ca.crt", "openshift-service-ca.crt"].contains(&name),
         ("Secret", name) => of_an_account(name),
         ("RoleBinding", name) => name.starts_with("system:"),
-        _ => !object.owner_references().is_empty(),
+        _ => object.owner_references().iter().any(is_here),
     }
 }

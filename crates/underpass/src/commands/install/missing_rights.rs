@@ -23,13 +23,27 @@ pub(crate) async fn name(
     if !error.chain().any(is_forbidden) {
         return error;
     }
-    match missing(cluster, settings, asks_for_port).await {
-        Ok(missing) if !missing.is_empty() => anyhow::anyhow!(
-            "this user may not install: forbidden are\n  {}\nAsk for these rights, or let an administrator of the cluster install",
-            missing.join("\n  ")
-        ),
+    match refuse(cluster, settings, asks_for_port).await {
+        Err(Refused::Missing(missing)) => Refused::Missing(missing).into(),
         _ => error,
     }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error(
+        "this user may not install: forbidden are\n  {}\nAsk for these rights, or let an administrator of the cluster install",
+        .0.join("\n  ")
+    )]
+    Missing(Vec<String>),
+    #[error("cannot ask what this user may do")]
+    Unanswered(#[source] Answer),
+}
+
+/// Asks for every right that an installation needs, where nothing else tells before it is too late.
+pub(crate) async fn refuse(cluster: &Cluster, settings: &Settings, asks_for_port: bool) -> Result<(), Refused> {
+    let missing = missing(cluster, settings, asks_for_port).await.map_err(|error| Refused::Unanswered(error.into()))?;
+    if missing.is_empty() { Ok(()) } else { Err(Refused::Missing(missing)) }
 }
 
 fn is_forbidden(cause: &(dyn std::error::Error + 'static)) -> bool {

@@ -6,9 +6,9 @@ mod missing_rights;
 mod remove;
 mod rollout;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use underpass_deploy::{OPERATOR, Platform, Settings, objects};
 
@@ -42,21 +42,33 @@ async fn install(cluster: &Cluster, args: &Install) -> anyhow::Result<Ended> {
     let (settings, all) = match prepare(cluster, args, conflicts).await {
         Ok(prepared) => prepared,
         Err(error) => {
-            let asks_for_port = args.api_server_port.is_none();
-            return Err(missing_rights::name(cluster, &settings(args), asks_for_port, error).await.context(UNCHANGED));
+            return Err(missing_rights::name(cluster, &settings(args), asks_for_port(args), error)
+                .await
+                .context(UNCHANGED));
         }
     };
     for object in &all {
         let done = cluster.apply(object, conflicts).await?;
         tell(&format!("{done} {}", cluster::title(object)));
     }
-    for stale in cluster.installed().await?.into_iter().filter(|object| !cluster::among(object, &all)) {
+    let (begun, patience) = (Instant::now(), Duration::from_secs(args.timeout));
+    let leader = prove(cluster, &settings.namespace, patience).await?;
+    let pruned = tokio::time::timeout(patience.saturating_sub(begun.elapsed()), prune(cluster, &all)).await;
+    pruned
+        .context("the new version works, but what the one before had does not go: run `underpass install` again")??;
+    tell(&format!("the operator works on {}: {leader} leads", cluster.url));
+    Ok(Ended::Well)
+}
+
+/// What only the version before had, once nobody needs it any more: until the new one works, that one does.
+async fn prune(cluster: &Cluster, all: &[Value]) -> anyhow::Result<()> {
+    for stale in cluster.installed().await?.into_iter().filter(|object| !cluster::among(object, all)) {
         if remove::is_prunable(&stale) {
             tell(&format!("deleting  {}, which this version does not have", cluster::title(&stale)));
             cluster.delete(&stale).await?;
         }
     }
-    prove(cluster, &settings.namespace, Duration::from_secs(args.timeout)).await
+    Ok(())
 }
 
 /// All that can be known and refused before anything is written: what will be applied.
@@ -70,7 +82,9 @@ async fn prepare(cluster: &Cluster, args: &Install, conflicts: Conflicts) -> any
     ));
     let mut all = objects(&settings);
     home::settle(cluster, &mut all).await?;
-    cluster.rehearse(&all, conflicts).await?;
+    if !cluster.rehearse(&all, conflicts).await? {
+        missing_rights::refuse(cluster, &settings, asks_for_port(args)).await?;
+    }
     Ok((settings, all))
 }
 
@@ -88,8 +102,8 @@ pub(crate) async fn uninstall(args: Uninstall) -> anyhow::Result<Ended> {
     remove::run(&cluster, &args).await
 }
 
-/// Everything is there; now it has to work.
-async fn prove(cluster: &Cluster, namespace: &str, patience: Duration) -> anyhow::Result<Ended> {
+/// Everything is there; now it has to work. Says who leads.
+async fn prove(cluster: &Cluster, namespace: &str, patience: Duration) -> anyhow::Result<String> {
     let waited = tokio::time::timeout(patience, rollout::works(&cluster.client, namespace)).await;
     let Ok(leader) = waited else {
         let why = rollout::troubles(&cluster.client, namespace).await?;
@@ -99,8 +113,11 @@ async fn prove(cluster: &Cluster, namespace: &str, patience: Duration) -> anyhow
         };
         bail!("after {} seconds {what}:\n{}", patience.as_secs(), rollout::to_repair(&why));
     };
-    tell(&format!("the operator works on {}: {} leads", cluster.url, leader?));
-    Ok(Ended::Well)
+    leader
+}
+
+fn asks_for_port(args: &Install) -> bool {
+    args.api_server_port.is_none()
 }
 
 /// What is known without asking anybody.

@@ -6,10 +6,12 @@ use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::Value;
-use underpass_deploy::{MANAGED_BY, OPERATOR};
+use tokio::time::{sleep, timeout};
+use underpass_deploy::{COMPONENT, MANAGED_BY, OPERATOR, PROXY};
 use underpass_operator::{Answer, is_not_served, kinds, leadership, teardown};
 use underpass_resources::KINDS;
 
@@ -22,6 +24,10 @@ use crate::way_out;
 
 use super::cluster::{Cluster, title};
 use super::home::{self, Fates};
+
+/// Whoever holds one of these removes what was built for objects.
+const LEASES: [&str; 2] = [OPERATOR, controllers::LEASE];
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Things that hold other things: never taken away because a newer version does not name them.
 pub(crate) fn is_prunable(object: &Value) -> bool {
@@ -36,7 +42,7 @@ pub(crate) async fn run(cluster: &Cluster, args: &Uninstall) -> anyhow::Result<E
     }
     refuse_helm(&installed)?;
     let going: Vec<Value> =
-        installed.into_iter().filter(|object| !(args.keep_objects && is_definition(object))).collect();
+        installed.into_iter().filter(|object| !(args.keep_objects && is_for_objects(object))).collect();
     let objects = if args.keep_objects { Objects::default() } else { count_objects(cluster).await? };
     let fates = home::fates(cluster, &going, !args.keep_objects).await?;
     tell(&summary(cluster, &going, &objects, &fates));
@@ -66,7 +72,7 @@ async fn carry_out(cluster: &Cluster, args: &Uninstall, going: &[Value]) -> anyh
         remove_objects(cluster, patience).await?;
     }
     let removal = remove(cluster, going, !args.keep_objects);
-    let kept = tokio::time::timeout(patience, removal).await;
+    let kept = timeout(patience, removal).await;
     let kept = kept.context("it takes too long: run `underpass uninstall` again")??;
     prove(cluster, args.keep_objects, &kept).await
 }
@@ -96,17 +102,43 @@ async fn refuse_to_wait_in_vain(cluster: &Cluster, objects: &Objects) -> anyhow:
     if objects.held == 0 {
         return Ok(());
     }
-    for lease in [OPERATOR, controllers::LEASE] {
-        let holder = leadership::holder_anywhere(&cluster.client, lease).await;
-        if holder.context("cannot look for an operator that works")?.is_some() {
-            return Ok(());
-        }
+    if works(cluster).await.context("cannot look for an operator that works")? {
+        return Ok(());
     }
     bail!(
         "no operator works on {}, and for {} of these objects one has to remove what was built: run `underpass install`, and then this again",
         cluster.url,
         objects.held
     )
+}
+
+/// By the clock at once; by what is written meanwhile, where clocks differ.
+async fn works(cluster: &Cluster) -> Result<bool, Answer> {
+    for lease in LEASES {
+        if leadership::holder_anywhere(&cluster.client, lease).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    let before = leases(cluster).await?;
+    if !before.iter().any(|lease| lease.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty())) {
+        return Ok(false);
+    }
+    tell("waiting   for a sign of the operator");
+    let renewed = async {
+        while leases(cluster).await? == before {
+            sleep(LOOK).await;
+        }
+        Ok(true)
+    };
+    timeout(leadership::TERM, renewed).await.unwrap_or(Ok(false))
+}
+
+async fn leases(cluster: &Cluster) -> Result<Vec<LeaseSpec>, Answer> {
+    let mut all = Vec::new();
+    for lease in LEASES {
+        all.extend(leadership::written_anywhere(&cluster.client, lease).await?);
+    }
+    Ok(all)
 }
 
 async fn count_objects(cluster: &Cluster) -> anyhow::Result<Objects> {
@@ -197,19 +229,23 @@ async fn delete(cluster: &Cluster, object: &Value) -> anyhow::Result<()> {
     cluster.delete(object).await
 }
 
-fn is_definition(object: &Value) -> bool {
-    object["kind"] == "CustomResourceDefinition"
+/// What objects live on, and what was made for them.
+fn is_for_objects(object: &Value) -> bool {
+    object["kind"] == "CustomResourceDefinition" || object["metadata"]["labels"][COMPONENT] == PROXY
 }
 
 async fn prove(cluster: &Cluster, keep_objects: bool, kept: &[String]) -> anyhow::Result<Ended> {
     let left = found(cluster).await?;
-    let left: Vec<String> = left.iter().filter(|object| !(keep_objects && is_definition(object))).map(title).collect();
+    let left: Vec<String> = left.iter().filter(|object| !(keep_objects && is_for_objects(object))).map(title).collect();
     if !left.is_empty() {
         bail!("these are still there: {}; run `underpass uninstall` again", left.join(", "));
     }
     let stays = if kept.is_empty() { String::new() } else { format!("; the namespace {} stays", kept.join(", ")) };
     tell(&if keep_objects {
-        format!("the operator is gone from {}; your objects and their definitions are kept{stays}", cluster.url)
+        format!(
+            "the operator is gone from {}; your objects, their definitions and what proxies need are kept{stays}",
+            cluster.url
+        )
     } else {
         format!("nothing of underpass is left on {}{stays}", cluster.url)
     });

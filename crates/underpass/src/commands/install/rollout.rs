@@ -20,15 +20,17 @@ const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// No time heals a name that is none; anything else may come right, a registry even.
 const HOPELESS: &str = "InvalidImageName";
 
-/// Until every pod is new and ready and one of them leads; says which.
+/// Until every pod is new and ready and one of them leads, which it shows by renewing; says which.
 pub(crate) async fn works(client: &Client, namespace: &str) -> anyhow::Result<String> {
     let mut look = interval(LOOK);
+    let lease =
+        || async { leadership::written(client, namespace, OPERATOR).await.context("cannot read the operator's lease") };
+    let before = lease().await?;
     rolled_out(client, namespace, &mut look).await?;
     loop {
-        let holder =
-            leadership::holder(client, namespace, OPERATOR).await.context("cannot read the operator's lease")?;
+        let renewed = lease().await?.filter(|lease| before.as_ref() != Some(lease));
         // A pod of the version before may hold it until it has ended.
-        if let Some(leader) = holder
+        if let Some(leader) = renewed.and_then(|lease| lease.holder_identity).filter(|leader| !leader.is_empty())
             && pods(client, namespace).await?.iter().any(|pod| leader.starts_with(&pod.name_any()) && is_ready(pod))
         {
             return Ok(leader);

@@ -165,8 +165,12 @@ fn a_terminal_that_goes_away_asks_for_an_orderly_end() {
     let folder = tempfile::tempdir().unwrap();
     let (data, file) = (folder.path().join("data"), write(folder.path(), "net.yaml", &network("net")));
     let line = format!("{BINARY} up --data-dir {} -f {}", data.display(), file.display());
-    let mut command = Command::new("script");
-    command.args(["--quiet", "--command", &line, "/dev/null"]).env("HOME", folder.path()).env_remove("RUST_LOG");
+    // Whoever runs the tests may do so under nohup.
+    let mut command = Command::new("env");
+    command
+        .args(["--default-signal=HUP", "script", "--quiet", "--command", &line, "/dev/null"])
+        .env("HOME", folder.path())
+        .env_remove("RUST_LOG");
     let mut terminal = Process::start(&mut command);
     terminal.wait_for_stdout("the file to be applied", |text| text.contains("applied ").then_some(()));
     let pid = std::fs::read_to_string(data.join("lock")).unwrap().trim().to_owned();

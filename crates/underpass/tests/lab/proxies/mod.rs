@@ -61,7 +61,8 @@ impl Drop for Operator<'_> {
     #[allow(clippy::print_stderr, reason = "what it was at when a test failed is known to itself alone")]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let said = self.lab.kubectl().run("logs -n underpass-system -l app.kubernetes.io/name=underpass --tail=300");
+            let said =
+                self.lab.kubectl().run("logs -n underpass-system -l app.kubernetes.io/name=underpass --tail=300");
             eprintln!("what the operator said:\n{said}");
             return;
         }
