@@ -194,7 +194,8 @@ fn silence(observed: &Observed) -> Option<String> {
 
 /// Why a pair could not be started, where that is the pair's own trouble: an engine that is away comes back.
 fn failed_start(observed: &Observed) -> Option<String> {
-    if let Image::Failed { message, .. } = &observed.image {
+    // A client proxy that was started has its image, whatever has become since of an attempt to make it for another object.
+    if let (Image::Failed { message, .. }, None) = (&observed.image, observed.started_client()) {
         return Some(format!("the client proxy's image cannot be had: {message}"));
     }
     let failure = observed.failure.as_ref()?;

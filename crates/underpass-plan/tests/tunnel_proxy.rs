@@ -9,15 +9,13 @@ use underpass_plan::{Action, Finalizer, Plan};
 const NOW: &str = "2026-01-02T03:04:05Z";
 const LATER: &str = "2026-01-02T03:04:09Z";
 
-/// Every observation that differs in something the planner looks at: it asks for the image only without a pair, and for the pair's
-/// answer only with one.
+/// Every observation that differs in something the planner looks at: it asks for the pair's answer only with one.
 fn observations() -> Vec<Value> {
     let mut all = Vec::new();
     for folder in folders() {
-        let images = if folder["client"].is_object() { images().split_off(2) } else { images() };
         let pairs = if folder["server"].is_object() { pairs() } else { pairs()[..1].to_vec() };
         for (engine, object, (network, failure)) in surroundings() {
-            for image in &images {
+            for image in &images() {
                 for pair in &pairs {
                     all.push(json!({
                         "object": object, "network": network, "engine": engine, "folder": folder, "image": image,
@@ -78,11 +76,14 @@ fn folders() -> Vec<Value> {
 
 fn pairs() -> Vec<Value> {
     let tunnel = |number: u32| json!({ "number": number, "protocol": "TCP", "serverHost": "127.0.0.1", "serverPort": 80, "addresses": ["127.0.0.1", "10.0.0.2"], "clientPort": 80, "server": { "unreachable": { "why": "refused" } } });
+    let mut deaf = tunnel(1);
+    deaf["trouble"] = json!("the port 80 is taken");
     vec![
         json!("notAsked"),
         json!({ "silent": { "why": "no answer" } }),
         json!({ "answered": { "gap": "no data connection", "tunnels": [tunnel(1)] } }),
         json!({ "answered": { "tunnels": [tunnel(1), tunnel(9)] } }),
+        json!({ "answered": { "tunnels": [deaf] } }),
     ]
 }
 
@@ -116,7 +117,7 @@ fn network(id: &str) -> Value {
 }
 
 /// `holds` is asked about every observation and its plan.
-fn for_all(holds: impl Fn(&Value, &Plan) -> bool) {
+fn for_all(mut holds: impl FnMut(&Value, &Plan) -> bool) {
     for observation in observations() {
         let plan = plan(&observation);
         assert!(holds(&observation, &plan), "{observation:#}\n{plan}");
@@ -176,6 +177,30 @@ fn ready_is_true_only_when_both_halves_were_seen_and_reach_each_other() {
             && observation["pair"]["answered"]["gap"].is_null()
             && observation["pair"]["answered"].is_object();
         !ready(plan) || (proven && !deleted(observation))
+    });
+}
+
+#[test]
+fn a_tunnel_that_clients_cannot_reach_is_prepared_again() {
+    let mut seen = 0;
+    for_all(|observation, plan| {
+        let deaf = observation["pair"]["answered"]["tunnels"][0]["trouble"].is_string();
+        let prepares = plan.actions.iter().any(|action| matches!(action, Action::PrepareTunnel(_)));
+        seen += usize::from(deaf && prepares);
+        !deaf || !ready(plan)
+    });
+    assert_ne!(seen, 0);
+}
+
+/// What is known of an image is known of its base, which other objects may have, too.
+#[test]
+fn what_becomes_of_an_image_is_no_trouble_of_a_pair_that_was_started() {
+    for_all(|observation, plan| {
+        let mut with_image = observation.clone();
+        with_image["image"] = images().pop().unwrap();
+        let with_image = self::plan(&with_image);
+        !observation["folder"]["client"].is_object()
+            || (with_image.actions == plan.actions && with_image.events == plan.events)
     });
 }
 

@@ -338,6 +338,7 @@ fn prepared(seen: &underpass_tunnel::TunnelSeen) -> PreparedTunnel {
         max_connections: seen.asked.max_streams,
         addresses: seen.prepared.addresses.clone(),
         client_port: seen.prepared.port,
+        trouble: seen.trouble.clone(),
         server: match &seen.server {
             ServerSeen::Unknown => Server::Unknown,
             ServerSeen::Reachable => Server::Reachable,

@@ -187,6 +187,9 @@ pub struct PreparedTunnel {
     pub max_connections: Option<u32>,
     pub addresses: Vec<IpAddr>,
     pub client_port: u16,
+    /// Why clients cannot reach it, where the client half has said so.
+    #[serde(default)]
+    pub trouble: Option<String>,
     #[serde(default)]
     pub server: Server,
 }

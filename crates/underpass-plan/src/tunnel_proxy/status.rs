@@ -158,11 +158,10 @@ fn first_and_others<'a>(mut which: impl Iterator<Item = (&'a TunnelStatus, Optio
 fn image(observed: &Observed) -> Finding {
     match &observed.image {
         Image::Ready { reference } => Finding::yes(IMAGE, "ImageThere", format!("the engine has {reference}")),
-        Image::Failed { message, .. } => Finding::no(IMAGE, "ImageFailed", message.as_str()),
-        // A client proxy that runs has one.
-        Image::Unknown | Image::Looking | Image::Working if observed.started_client().is_some() => {
+        _ if observed.started_client().is_some() => {
             Finding::yes(IMAGE, "ImageInUse", "the client proxy was started from its image")
         }
+        Image::Failed { message, .. } => Finding::no(IMAGE, "ImageFailed", message.as_str()),
         Image::Unknown | Image::Looking | Image::Working => {
             Finding::no(IMAGE, "ImageNotThere", "the image is not known to be there")
         }

@@ -104,14 +104,12 @@ fn judge(
     if let Some(refusal) = observed.refusals.get(&number).filter(|refusal| refusal.request == request) {
         return refused(observed, tunnel, refusal, request);
     }
-    let message = match standing {
-        None => "the tunnel is being prepared",
-        Some(_) => "the tunnel was changed: it is closed and opened again",
+    let message = match standing.map(|standing| standing.trouble.as_deref()) {
+        None => "the tunnel is being prepared".to_owned(),
+        Some(None) => "the tunnel was changed: it is closed and opened again".to_owned(),
+        Some(Some(why)) => format!("clients cannot reach the tunnel, which is prepared again: {why}"),
     };
-    Verdict {
-        action: Some(Action::PrepareTunnel(request)),
-        ..Verdict::new(TunnelState::NotReady, Some(message.to_owned()))
-    }
+    Verdict { action: Some(Action::PrepareTunnel(request)), ..Verdict::new(TunnelState::NotReady, Some(message)) }
 }
 
 fn without_server(standing: Option<&PreparedTunnel>, why: String) -> Verdict {
@@ -162,8 +160,9 @@ fn fulfils(standing: &PreparedTunnel, request: &TunnelRequest) -> bool {
         ClientPort::Fixed(port) => standing.client_port == port,
         ClientPort::Preferred(_) => true,
     };
-    port && (standing.protocol, &standing.server_host, standing.server_port, standing.max_connections)
-        == (request.protocol, &request.server_host, request.server_port, request.max_connections)
+    port && standing.trouble.is_none()
+        && (standing.protocol, &standing.server_host, standing.server_port, standing.max_connections)
+            == (request.protocol, &request.server_host, request.server_port, request.max_connections)
 }
 
 /// The numbers by which the pair knows the tunnels: those that they have, and for new ones such as no tunnel of this object has.
