@@ -33,6 +33,8 @@ const ATTEMPTS: usize = 3;
 const LONGEST_NAME: usize = 253;
 /// The API refuses a longer note in the newer group, and nobody reads one.
 const LONGEST_NOTE: usize = 1024;
+/// Where the middle was.
+const CUT: &str = " … ";
 
 #[derive(Clone)]
 pub(crate) struct Recorder {
@@ -141,12 +143,14 @@ fn reference(subject: &Subject) -> ObjectReference {
     }
 }
 
+/// Without its middle: the beginning says what it is about, and the last words of whatever failed say why.
 fn shortened(note: &str) -> String {
     if note.len() <= LONGEST_NOTE {
         return note.to_owned();
     }
-    let end = note.floor_char_boundary(LONGEST_NOTE - "…".len());
-    format!("{}…", &note[..end])
+    let half = (LONGEST_NOTE - CUT.len()) / 2;
+    let (beginning, end) = (note.floor_char_boundary(half), note.ceil_char_boundary(note.len() - half));
+    format!("{}{CUT}{}", &note[..beginning], &note[end..])
 }
 
 #[cfg(test)]
@@ -171,8 +175,9 @@ mod tests {
     #[test]
     fn a_long_note_is_cut_between_characters() {
         assert_eq!(shortened("short"), "short");
-        let long = shortened(&"ö".repeat(1000));
-        assert!(long.len() <= 1024 && long.ends_with('…'), "{}", long.len());
+        let long = shortened(&format!("the build failed:{}no space left", "ö".repeat(1000)));
+        assert!(long.len() <= 1024 && long.contains(" … "), "{}", long.len());
+        assert!(long.starts_with("the build failed:ö") && long.ends_with("öno space left"), "{long}");
     }
 
     #[test]
