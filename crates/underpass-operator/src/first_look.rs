@@ -30,20 +30,25 @@ impl FirstLook {
         let _ = self.0.subscribe().wait_for(Progress::is_over).await;
     }
 
+    /// Before that nothing can have been looked at.
+    pub fn has_begun(&self) -> bool {
+        self.0.borrow().begun
+    }
+
     /// The objects that are known and have not been looked at.
     pub fn left(&self) -> Vec<(&'static str, Key)> {
         self.0.borrow().unseen.iter().cloned().collect()
     }
 
     /// A watch of that kind begins: to be said before its first object can come.
-    pub(crate) fn watches(&self, kind: &'static str) {
+    pub fn watches(&self, kind: &'static str) {
         self.0.send_modify(|progress| {
             progress.unlisted.insert(kind);
         });
     }
 
     /// All watches have begun.
-    pub(crate) fn began(&self) {
+    pub fn began(&self) {
         self.0.send_modify(|progress| progress.begun = true);
     }
 

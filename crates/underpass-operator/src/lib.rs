@@ -32,6 +32,7 @@ mod run;
 mod sweep;
 mod teardown;
 mod triggers;
+pub mod turn;
 pub mod watchdog;
 
 pub use abandon::{AbandonError, abandon};

@@ -36,6 +36,7 @@ use crate::reach::{Unreachable, check};
 use crate::reconcile::{Key, Reconcile};
 use crate::sweep::Sweep;
 use crate::triggers::{Watch, concerning, engine_changes, key, owner};
+use crate::turn::{self, TurnError};
 use crate::watchdog::{Watchdog, WatchdogCommand};
 
 #[derive(Clone)]
@@ -71,6 +72,8 @@ pub struct Machine {
 pub enum RunError {
     #[error("the controllers cannot start")]
     Start(#[from] Unreachable),
+    #[error("the controllers cannot work")]
+    Turn(#[from] TurnError),
     #[error("the controllers ended by themselves, which is a defect of underpass")]
     Ended,
 }
@@ -83,11 +86,18 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) ->
         () = stop.cancelled() => return Ok(()),
     }
     let Settings { seat, mut health, .. } = settings.clone();
-    lead(&client, seat, &mut health, &stop, || control(client.clone(), settings.clone(), stop.clone())).await;
+    let work = || control(client.clone(), settings.clone(), stop.clone());
+    lead(&client, seat, &mut health, &stop, work).await.transpose()?;
     if stop.is_cancelled() { Ok(()) } else { Err(RunError::Ended) }
 }
 
-async fn control(client: Client, settings: Settings, stop: CancellationToken) {
+async fn control(client: Client, settings: Settings, stop: CancellationToken) -> Result<(), TurnError> {
+    if let Some(machine) = &settings.machine {
+        tokio::select! {
+            taken = turn::take(&machine.folder) => taken?,
+            () = stop.cancelled() => return Ok(()),
+        }
+    }
     let watchdog = settings.machine.as_ref().and_then(|machine| machine.watchdog(settings.pace.backoff));
     let mut controllers = Controllers::new(client, settings.clone(), stop);
     for kind in KINDS {
@@ -107,6 +117,7 @@ async fn control(client: Client, settings: Settings, stop: CancellationToken) {
         },
         None => drop(work.await),
     }
+    Ok(())
 }
 
 struct Controllers {

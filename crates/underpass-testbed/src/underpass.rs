@@ -180,6 +180,10 @@ impl Underpass {
         &mut self.process
     }
 
+    pub fn into_process(self) -> Process {
+        self.process
+    }
+
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }

@@ -16,7 +16,7 @@ const MOST_NAMED: usize = 5;
 
 pub(crate) async fn wait(first_look: &FirstLook, health: &Health) {
     let mut word = interval_at(Instant::now() + WORD, WORD);
-    let (end, mut told) = (Instant::now() + PATIENCE, false);
+    let (mut end, mut told) = (None, false);
     loop {
         tokio::select! {
             () = first_look.over() => return,
@@ -25,7 +25,11 @@ pub(crate) async fn wait(first_look: &FirstLook, health: &Health) {
                 if health.waits() {
                     return;
                 }
-                if now > end {
+                // Until a watchdog has cleaned up, which those say who wait for it.
+                if !first_look.has_begun() {
+                    continue;
+                }
+                if now > *end.get_or_insert(now + PATIENCE) {
                     return tell(&unseen(&names(first_look)));
                 }
                 if !std::mem::replace(&mut told, true) {
@@ -70,7 +74,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever() {
         let began = Instant::now();
-        wait(&FirstLook::default(), &Health::default()).await;
+        let first_look = FirstLook::default();
+        first_look.watches("Infra");
+        first_look.began();
+        wait(&first_look, &Health::default()).await;
         assert!(began.elapsed() > PATIENCE && began.elapsed() < 2 * PATIENCE);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use underpass_apiserver::Dormant;
 use underpass_engines::{EngineKind, Home};
-use underpass_operator::{Process, Sweep, start_of, teardown};
+use underpass_operator::{Process, Sweep, start_of, teardown, turn};
 use underpass_resources::KINDS;
 
 use crate::args::Down;
@@ -66,6 +66,7 @@ async fn clean_up(folder: &Path, engine: Option<EngineKind>) -> anyhow::Result<(
     if let Some(instance) = dormant.identity() {
         let place = folder.to_owned();
         let workplace = Workplace { folder: place, instance: instance.clone(), engine, kubeconfig: None };
+        turn::take(folder).await?;
         workplace.refuse_another_engine().await?;
         let (engine, folders) = (workplace.engine()?, workplace.tunnels());
         sweep(Sweep { engine, folders, instance }, &workplace.home(), objects).await?;

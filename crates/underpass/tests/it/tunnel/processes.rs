@@ -1,12 +1,13 @@
 //! Several processes, and processes that are killed: what is stated happens, and nothing is left behind.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
-use underpass_engines::{ContainerEngine, EngineKind};
+use underpass_engines::labels::start_ticks;
+use underpass_engines::{ContainerEngine, EngineKind, NetworkRequest};
 use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, look_until, wait_until, write_program};
 
 use super::rig::{client_process, condition, identity, is_alive, is_ready, proxy, tunnel, tunnel_status, until_dead};
@@ -15,6 +16,11 @@ use crate::{BINARY, descriptors_of, process_where};
 
 on_both!(
     killed_controllers_leave_nothing_and_the_next_ones_start_again,
+    a_start_right_after_a_kill_keeps_what_it_finds,
+    a_start_waits_for_a_watchdog_that_works,
+    a_watchdog_that_is_late_leaves_everything_to_who_was_faster,
+    a_watchdog_that_is_late_leaves_everything_to_other_controllers,
+    a_watchdog_removes_what_comes_late,
     a_watchdog_that_is_alone_cleans_up,
     what_was_killed_with_everything_else_starts_anew,
     controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt,
@@ -51,6 +57,128 @@ fn killed_controllers_leave_nothing_and_the_next_ones_start_again(kind: EngineKi
     assert_eq!(port, &tunnel_status(&before, "t")["clientProxyPort"]);
     assert_eq!(rig.guest("p").echo("h", port, "again"), "again");
     rig.end();
+}
+
+/// Nobody waits for the watchdog of the dead: it removes everything before the next one looks, or nothing.
+fn a_start_right_after_a_kill_keeps_what_it_finds(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    let server = servers::echo();
+    rig.apply_proxy("p", &format!("aliases: [h]\ntunnels:\n{}", tunnel("t", server)));
+    rig.until_ready("p");
+    let dead = killed(&mut rig);
+    rig.start_again();
+    let found = rig.until("p", "Ready", |status| {
+        assert_ne!(status["state"], "Failed", "{status:#}");
+        is_ready(status)
+    });
+    dead.wait();
+    assert_eq!(rig.guest("p").echo("h", &tunnel_status(&found, "t")["clientProxyPort"], "again"), "again");
+    let after = rig.until_ready("p");
+    assert_eq!(after["serverProxyProcessId"], found["serverProxyProcessId"]);
+    assert_eq!(after["clientProxyContainerId"], found["clientProxyContainerId"]);
+    rig.end();
+}
+
+/// The watchdog stands still in the middle of its work.
+fn a_start_waits_for_a_watchdog_that_works(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    rig.apply_proxy("p", "aliases: [h]");
+    let before = rig.until_ready("p");
+    let watchdog = watchdog_of(rig.up.as_ref().unwrap().ready().pid);
+    let dead = killed(&mut rig);
+    until_dead(&before["serverProxyProcessId"]);
+    kill_process(watchdog, Signal::STOP).unwrap();
+    let (mut next, _home) = rig.launch_again().spawn_server();
+    next.wait_until_told(&[&format!("waiting until the watchdog (process {})", watchdog.as_raw_nonzero())]);
+    kill_process(watchdog, Signal::CONT).unwrap();
+    next.wait_for_stdout("the ready line", |text| text.contains("kubeconfig").then_some(()));
+    dead.wait();
+    let kubectl = underpass_testbed::Kubectl::new(&rig.data_dir().join("kubeconfig"));
+    let after = until_ready(&kubectl, "p");
+    assert_ne!(after["serverProxyProcessId"], before["serverProxyProcessId"]);
+    next.signal(Signal::TERM);
+    assert_eq!(next.wait().code, Some(0));
+    rig.assert_nothing_is_left();
+}
+
+/// A watchdog that notices what has happened when others work already.
+fn late_watchdog(engine: &TestEngine, of: (u32, u64), instance: &str, folder: &Path) {
+    let (variable, address) = engine.variable();
+    let launch = Launch::command(BINARY, "monitor").env(variable, address).arg("--instance").arg(instance);
+    let launch = launch.arg("--pid").arg(of.0.to_string()).arg("--start").arg(of.1.to_string());
+    let ended = launch.arg("--folder").arg(folder).run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    crate::assert_contains(&ended.stderr, &["in the hands of others"]);
+}
+
+fn a_watchdog_that_is_late_leaves_everything_to_who_was_faster(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    rig.apply_proxy("p", "aliases: [h]");
+    let before = rig.until_ready("p");
+    let (pid, instance) = (rig.up.as_ref().unwrap().ready().pid, identity(&rig.kubectl()));
+    let start = start_ticks(pid).unwrap();
+    kill_all_but_the_pair(&mut rig);
+    rig.start_again();
+    late_watchdog(&rig.engine, (pid, start), &instance, &rig.data_dir());
+    let after = rig.until_ready("p");
+    assert_eq!(after["serverProxyProcessId"], before["serverProxyProcessId"]);
+    assert_eq!(after["clientProxyContainerId"], before["clientProxyContainerId"]);
+    assert!(is_alive(&after["serverProxyProcessId"]));
+    rig.end();
+}
+
+fn a_watchdog_that_is_late_leaves_everything_to_other_controllers(kind: EngineKind) {
+    let apart = Apart { folder: tempfile::tempdir().unwrap(), engine: TestEngine::shared(kind) };
+    let server = Launch::apiserver(BINARY).start();
+    let kubectl = server.kubectl();
+    kubectl.ok_with("apply -f -", &crate::network("p"));
+    kubectl.ok_with("apply -f -", &proxy("p", "aliases: [h]"));
+    let (first, _home) = apart.controllers(&server);
+    let before = until_ready(&kubectl, "p");
+    let (pid, instance) = (first.pid(), identity(&kubectl));
+    let start = start_ticks(pid).unwrap();
+    kill_watchdog_of(pid);
+    first.signal(Signal::KILL);
+    first.wait();
+    let (mut second, _home) = apart.controllers(&server);
+    second.wait_for_stderr("the adoption", |text| text.contains("server proxy adopted").then_some(()));
+    let folder = apart.folder.path().join("controllers").join(&instance);
+    late_watchdog(&apart.engine, (pid, start), &instance, &folder);
+    let after = until_ready(&kubectl, "p");
+    assert_eq!(after["serverProxyProcessId"], before["serverProxyProcessId"]);
+    assert_eq!(after["clientProxyContainerId"], before["clientProxyContainerId"]);
+    assert!(is_alive(&after["serverProxyProcessId"]));
+    kubectl.ok("delete cntp p --timeout=60s");
+    kubectl.ok("delete ctrnet p --timeout=60s");
+    second.signal(Signal::TERM);
+    assert_eq!(second.wait().code, Some(0));
+}
+
+/// As an engine's that goes on with what the dead had asked for.
+fn a_watchdog_removes_what_comes_late(kind: EngineKind) {
+    let mut rig = Rig::start(kind);
+    rig.apply(&crate::network("p"));
+    rig.kubectl().ok("wait --for=condition=Ready ctrnet/p --timeout=60s");
+    let (engine, name) = (rig.engine_of_instance(), rig.engine.name("late"));
+    let late = NetworkRequest { name, object: "p".to_owned(), ipv6: false, owner: Some("late".to_owned()) };
+    let dead = killed(&mut rig);
+    wait_until("the watchdog's first look", PATIENCE, || is_clean(&rig).then_some(()));
+    rig.wait_for(engine.create_network(&late)).unwrap();
+    let told = dead.wait();
+    assert!(is_clean(&rig), "{told}");
+}
+
+/// Killed, while its watchdog works on; which is waited for with the output that both share.
+fn killed(rig: &mut Rig) -> underpass_testbed::Process {
+    let dead = rig.up.take().unwrap().into_process();
+    dead.signal(Signal::KILL);
+    dead
+}
+
+fn watchdog_of(pid: u32) -> Pid {
+    let watches = format!("monitor\0--pid\0{pid}\0");
+    let found = process_where(|file| file("cmdline").contains(&watches)).expect("a watchdog");
+    Pid::from_raw(found).unwrap()
 }
 
 /// Everything else dies at once: API server and controllers (one process), server proxy, client proxy.
@@ -449,7 +577,5 @@ fn leftovers_without_an_owner_go_at_the_next_start(kind: EngineKind) {
 }
 
 fn kill_watchdog_of(pid: u32) {
-    let watches = format!("monitor\0--pid\0{pid}\0");
-    let found = process_where(|file| file("cmdline").contains(&watches)).expect("a watchdog");
-    kill_process(Pid::from_raw(found).unwrap(), Signal::KILL).unwrap();
+    kill_process(watchdog_of(pid), Signal::KILL).unwrap();
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use underpass_engines::labels::{INSTANCE, UID};
-use underpass_engines::{Container, ContainerEngine, EngineKind};
+use underpass_engines::labels::{INSTANCE, Maker, UID};
+use underpass_engines::{Candidate, Container, ContainerEngine, EngineKind, LocalEngine};
 use underpass_testbed::{Kubectl, Launch, PATIENCE, TestEngine, Underpass, look_until, wait_until};
 
 use super::guest::Guest;
@@ -64,7 +64,11 @@ impl Rig {
 
     /// On the same data directory and engine.
     pub(super) fn start_again(&mut self) {
-        self.up = Some(launch(&self.engine, self.folder.path()).start());
+        self.up = Some(self.launch_again().start());
+    }
+
+    pub(super) fn launch_again(&self) -> Launch {
+        launch(&self.engine, self.folder.path())
     }
 
     pub(super) fn data_dir(&self) -> PathBuf {
@@ -136,6 +140,12 @@ impl Rig {
     pub(super) fn volumes(&self) -> Vec<String> {
         let listed = self.wait_for(self.engine.engine.list_volumes(&[(INSTANCE, self.instance.as_str())])).unwrap();
         listed.into_iter().map(|one| one.name).collect()
+    }
+
+    /// The engine as a process of this instance has it: what is made there carries its label.
+    pub(super) fn engine_of_instance(&self) -> LocalEngine {
+        let place = vec![Candidate::new("test", &self.engine.address)];
+        LocalEngine::new(place, Some(self.engine.kind), Maker::this_process(&self.instance).unwrap())
     }
 
     pub(super) fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
