@@ -41,10 +41,14 @@ pub(crate) struct Shared {
     pub(crate) streams: AtomicU64,
     /// Told when a connection has said what it wants, or is gone.
     pub(crate) taken_up: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// The name of the listener that is let in beyond all limits of connections.
+    pub(crate) beyond_limits: Option<String>,
+    /// Told who was refused because there are as many as there may be.
+    pub(crate) full: Option<Arc<dyn Fn(IpAddr) + Send + Sync>>,
 }
 
 impl Shared {
-    pub(crate) fn new(stock: Option<Arc<Stock>>, taken_up: Option<Arc<dyn Fn() + Send + Sync>>) -> Self {
+    pub(crate) fn new(stock: Option<Arc<Stock>>) -> Self {
         Self {
             epoch: Instant::now(),
             connections: AtomicU32::new(0),
@@ -56,7 +60,9 @@ impl Shared {
             log_lines_lost: Arc::default(),
             stock,
             streams: AtomicU64::new(0),
-            taken_up,
+            taken_up: None,
+            beyond_limits: None,
+            full: None,
         }
     }
 
@@ -65,6 +71,13 @@ impl Shared {
         self.half_open.fetch_sub(1, Relaxed);
         if let Some(taken_up) = &self.taken_up {
             taken_up();
+        }
+    }
+
+    /// Somebody was refused because there are as many as there may be.
+    pub(crate) fn refused(&self, source: IpAddr) {
+        if let Some(full) = &self.full {
+            full(source.to_canonical());
         }
     }
 

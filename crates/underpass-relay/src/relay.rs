@@ -1,7 +1,7 @@
 //! The relay as its owner sees it: start it, give it tables, drain it.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -38,6 +38,10 @@ pub struct Settings {
     pub taken_up: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Called when an endpoint that could be dialled cannot be any more, or the other way round.
     pub turned: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// The listener of this name is let in beyond `limits.connections`: by it the relay's owner looks whether everything works.
+    pub beyond_limits: Option<String>,
+    /// Told the source of a stream that was refused because there are as many as there may be, in all or of its route.
+    pub full: Option<Arc<dyn Fn(IpAddr) + Send + Sync>>,
 }
 
 impl Default for Settings {
@@ -50,6 +54,8 @@ impl Default for Settings {
             stock: None,
             taken_up: None,
             turned: None,
+            beyond_limits: None,
+            full: None,
         }
     }
 }
@@ -107,7 +113,12 @@ struct Sockets {
 impl Relay {
     /// Starts the workers, with an empty table.
     pub fn start(settings: Settings) -> Result<Self, RelayError> {
-        let shared = Arc::new(Shared::new(settings.stock.clone(), settings.taken_up));
+        let shared = Arc::new(Shared {
+            taken_up: settings.taken_up,
+            beyond_limits: settings.beyond_limits,
+            full: settings.full,
+            ..Shared::new(settings.stock.clone())
+        });
         let live = Arc::new(Live::empty(settings.turned));
         let mut threads = Vec::new();
         let log = settings.access_log.map(|out| access_log::start(out, &shared.log_lines_lost));

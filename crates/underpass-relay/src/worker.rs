@@ -267,6 +267,9 @@ impl Worker {
         if let Some(end) = over_limit(ctx, listener, source) {
             ctx.shared.connections.fetch_sub(1, Relaxed);
             ctx.shared.opened();
+            if end == End::TooManyConnections {
+                ctx.shared.refused(source.ip());
+            }
             return record.finish(end, Carried::default(), ctx.now_ms, ctx.log.as_mut());
         }
         let key = self.connections.insert(Connection::new(client, record, ctx.now_ms));
@@ -427,7 +430,8 @@ impl Worker {
 
 fn over_limit(ctx: &Context, listener: &Arc<LiveListener>, source: SocketAddr) -> Option<End> {
     let limits = ctx.limits();
-    if !Context::below(&ctx.shared.connections, limits.connections) {
+    let is_beyond = || ctx.shared.beyond_limits.as_ref().is_some_and(|name| *name == listener.name);
+    if !Context::below(&ctx.shared.connections, limits.connections) && !is_beyond() {
         Some(End::TooManyConnections)
     } else if !Context::below(&ctx.shared.half_open, limits.half_open) {
         Some(End::TooManyHalfOpen)

@@ -111,11 +111,11 @@ impl Caller {
 
 /// For as long as the connection is somebody's. One that gets no answer is given up, with everything that was asked on it.
 async fn keep_asking(link: Weak<Link>, news: watch::Sender<u64>) {
-    let nothing = ServerRequest::List(Number { number: u32::MAX });
     loop {
         tokio::time::sleep(PING_EVERY).await;
         let Some(link) = link.upgrade() else { return };
-        if let Err(AskError::Late(_) | AskError::Lost) = link.ask::<Page>(&nothing, PING_DEADLINE).await {
+        let answered = link.ask::<()>(&ServerRequest::Ping, PING_DEADLINE).await;
+        if answered.is_err_and(|error| error.is_silence()) {
             link.give_up();
             return news.send_modify(|times| *times += 1);
         }

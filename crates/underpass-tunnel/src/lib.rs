@@ -12,6 +12,7 @@
 mod addresses;
 mod caller;
 mod candidates;
+mod capacity;
 pub mod client;
 mod control;
 mod crowd;

@@ -92,7 +92,7 @@ pub struct ClientSeen {
     pub tunnels: Vec<u32>,
 }
 
-/// Connections to the client half's own ports that were turned away.
+/// Connections to the client half's ports that were turned away.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RefusalCounts {
@@ -102,6 +102,8 @@ pub struct RefusalCounts {
     pub left: u64,
     pub crowded: u64,
     pub tls: u64,
+    /// Of tunnels: there were as many as there may be.
+    pub full: u64,
 }
 
 /// How a tunnel does.
@@ -150,6 +152,8 @@ pub(crate) enum ServerRequest {
     /// From this number on.
     List(Number),
     Probe,
+    /// Answered without asking anybody.
+    Ping,
     Shutdown,
 }
 
@@ -158,6 +162,8 @@ pub(crate) enum ServerRequest {
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ClientRequest {
     Listen(Listen),
+    /// So many streams and flows the server half can carry, of all tunnels together.
+    Limit(Number),
     Delete(Number),
     Status,
     Probe,

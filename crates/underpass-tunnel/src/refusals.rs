@@ -19,6 +19,7 @@ pub(crate) enum Why {
     Left,
     Crowded,
     Tls,
+    Full,
 }
 
 #[derive(Default)]
@@ -55,6 +56,7 @@ impl Why {
             Self::Foreign => "it speaks something else",
             Self::Left => "it left in the middle of the handshake",
             Self::Crowded => "too many were in the middle of the handshake, and this one had waited longest",
+            Self::Full => "as many streams or flows are open as the tunnel, or the whole pair, may have",
             Self::Tls => "it does not speak TLS, or has no certificate of this pair",
         }
     }
@@ -69,6 +71,7 @@ impl RefusalCounts {
             Why::Left => &mut self.left,
             Why::Crowded => &mut self.crowded,
             Why::Tls => &mut self.tls,
+            Why::Full => &mut self.full,
         }
     }
 }

@@ -128,6 +128,7 @@ impl Connection {
             Decision::Refuse(refusal) => return self.refuse(key, refusal.into(), answer(refusal), ctx),
         };
         if route.route.max_connections.is_some_and(|most| route.stats.active.load(Relaxed) >= most) {
+            ctx.shared.refused(self.record.source.ip());
             return self.refuse(key, End::RouteFull, &[], ctx);
         }
         ctx.shared.opened();

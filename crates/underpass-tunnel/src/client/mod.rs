@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 use underpass_relay::{Relay, RelayError, Stock};
 
+use crate::capacity;
 use crate::control::{Answers, Door};
 use crate::crowd::Crowd;
 use crate::datagrams;
@@ -33,8 +34,9 @@ use crate::secrets::ClientSecrets;
 use crate::tls::{self, TlsError};
 use crate::{CONTROL_PORT, DATA_PORT};
 
+use flows::Ground;
 use shelf::Shelf;
-use tunnels::{ListenError, Tunnels};
+use tunnels::{ListenError, PROBE_LISTENER, Tunnels};
 
 /// Data connections in the middle of their handshake.
 const MOST_HALF_OPEN: usize = 256;
@@ -54,6 +56,8 @@ pub struct Settings {
     pub control_port: u16,
     pub data_port: u16,
     pub workers: usize,
+    /// Streams and flows that may be open at a time.
+    pub connections: u32,
     /// How long a flow of datagrams may be silent.
     pub flow_idle: Duration,
 }
@@ -62,7 +66,8 @@ impl Default for Settings {
     fn default() -> Self {
         let workers = crate::workers();
         let (control_port, data_port) = (CONTROL_PORT, DATA_PORT);
-        Self { ip: everywhere(), control_port, data_port, workers, flow_idle: datagrams::IDLE }
+        let connections = capacity::by_descriptors(workers);
+        Self { ip: everywhere(), control_port, data_port, workers, connections, flow_idle: datagrams::IDLE }
     }
 }
 
@@ -155,16 +160,21 @@ impl Half {
         };
         let stock = Stock::new(wanted(Kind::Streams));
         let shelf = Arc::new(Shelf::new(wanted(Kind::Datagrams)));
+        let refusals: Arc<Refusals> = Arc::default();
+        let full = refusals.clone();
         let relay = underpass_relay::Settings {
             workers: settings.workers,
             stock: Some(stock.clone()),
+            beyond_limits: Some(PROBE_LISTENER.to_owned()),
+            full: Some(Arc::new(move |source| full.note(Why::Full, source))),
             ..underpass_relay::Settings::default()
         };
         let relay = Arc::new(Relay::start(relay)?);
-        let tunnels = Tunnels::start(relay, settings.ip, shelf.clone(), settings.flow_idle).await;
+        let ground = Ground { shelf: shelf.clone(), refusals: refusals.clone(), idle: settings.flow_idle };
+        let tunnels = Tunnels::start(relay, settings.ip, ground, settings.connections).await;
         let tunnels = tunnels.map_err(|error| ClientError::Probe(error.to_string()))?;
         let prover = Prover::new(&secrets.data_key);
-        Ok(Self { tunnels, stock, shelf, prover, refusals: Arc::default() })
+        Ok(Self { tunnels, stock, shelf, prover, refusals })
     }
 
     /// Lets data connections in.
@@ -200,6 +210,7 @@ impl Half {
         match request {
             ClientRequest::Listen(listen) => json(self.tunnels.listen(&listen).await.map_err(said)?),
             ClientRequest::Delete(delete) => json(self.tunnels.delete(delete.number).await.map_err(said)?),
+            ClientRequest::Limit(limit) => json(self.tunnels.limit(limit.number).await.map_err(said)?),
             ClientRequest::Status => {
                 json(ClientSeen { refused: self.refusals.counts(), tunnels: self.tunnels.numbers().await })
             }

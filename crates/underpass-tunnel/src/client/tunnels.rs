@@ -11,18 +11,18 @@ use tokio::net::UdpSocket;
 use tokio::sync::Mutex;
 use tracing::info;
 use underpass_relay::{Relay, RelayError};
-use underpass_tables::{Expects, Listener, RelayTable, Route, RouteId, Rules, Transport};
+use underpass_tables::{Expects, Limits, Listener, RelayTable, Route, RouteId, Rules, Transport};
 
-use super::flows::Flows;
-use super::shelf::Shelf;
+use super::flows::{Flows, Ground};
 use crate::addresses;
+use crate::capacity::{self, Places};
 use crate::messages::{Listen, MOST_TUNNELS, PROBE, Prepared, Protocol};
 
 /// How long a client waits for a data connection before it is sent away.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Streams of a tunnel that is gone end by themselves.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-const PROBE_LISTENER: &str = "probe";
+pub(super) const PROBE_LISTENER: &str = "probe";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
@@ -42,13 +42,18 @@ pub(super) struct Tunnels {
     relay: Arc<Relay>,
     /// Where all tunnels listen.
     ip: IpAddr,
-    shelf: Arc<Shelf>,
-    flow_idle: Duration,
+    /// Of datagrams.
+    ground: Ground,
+    places: Arc<Places>,
+    /// Streams and flows that this half can carry.
+    connections: u32,
     state: Mutex<State>,
 }
 
 struct State {
     generation: u64,
+    /// Streams that both halves can carry, of all tunnels together.
+    streams: u32,
     tunnels: BTreeMap<u32, Tunnel>,
     /// Where the pair examines itself.
     probe: SocketAddr,
@@ -66,12 +71,14 @@ impl Tunnels {
     pub(super) async fn start(
         relay: Arc<Relay>,
         ip: IpAddr,
-        shelf: Arc<Shelf>,
-        flow_idle: Duration,
+        ground: Ground,
+        connections: u32,
     ) -> Result<Self, ListenError> {
         let probe = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let state = Mutex::new(State { generation: 0, tunnels: BTreeMap::new(), probe });
-        let tunnels = Self { relay, ip, shelf, flow_idle, state };
+        let streams = capacity::streams(connections);
+        let state = Mutex::new(State { generation: 0, streams, tunnels: BTreeMap::new(), probe });
+        let places = Arc::new(Places::new(capacity::flows(connections)));
+        let tunnels = Self { relay, ip, ground, places, connections, state };
         let mut state = tunnels.state.lock().await;
         tunnels.apply(&mut state).await?;
         drop(state);
@@ -99,6 +106,15 @@ impl Tunnels {
         let prepared = prepared(&state.tunnels[&asked.number]);
         info!(tunnel = asked.number, port = prepared.port, protocol = ?asked.protocol, "listening");
         Ok(prepared)
+    }
+
+    /// The other half has limits of its own. Those who are there stay.
+    pub(super) async fn limit(&self, connections: u32) -> Result<(), ListenError> {
+        let connections = connections.min(self.connections);
+        self.places.set_most(capacity::flows(connections));
+        let mut state = self.state.lock().await;
+        state.streams = capacity::streams(connections);
+        self.apply(&mut state).await
     }
 
     /// Frees the port. Streams go on; flows of datagrams end, since they answer from that port.
@@ -164,7 +180,7 @@ impl Tunnels {
         let failed = |source| ListenError::Datagrams { port, source };
         let socket = UdpSocket::bind((self.ip, port)).await.map_err(failed)?;
         let port = socket.local_addr().map_err(failed)?.port();
-        let flows = Flows::start(number, socket, self.shelf.clone(), max_streams, self.flow_idle);
+        let flows = Flows::start(number, socket, max_streams, self.places.clone(), self.ground.clone());
         Ok(Tunnel { protocol: Protocol::Udp, port, max_streams, flows: Some(flows) })
     }
 
@@ -196,10 +212,12 @@ impl Tunnels {
 
 impl State {
     fn table(&self, ip: IpAddr) -> RelayTable {
-        let mut table = RelayTable { generation: self.generation, drain: NEVER, ..RelayTable::default() };
+        let limits = Limits { connections: Some(self.streams), ..Limits::default() };
+        let mut table = RelayTable { generation: self.generation, limits, drain: NEVER, ..RelayTable::default() };
         add(&mut table, PROBE_LISTENER.to_owned(), self.probe, PROBE, None);
         for (number, tunnel) in self.tunnels.iter().filter(|(_, tunnel)| tunnel.flows.is_none()) {
-            add(&mut table, name(*number), SocketAddr::new(ip, tunnel.port), *number, tunnel.max_streams);
+            let most = tunnel.max_streams.unwrap_or(capacity::of_a_tunnel(self.streams));
+            add(&mut table, name(*number), SocketAddr::new(ip, tunnel.port), *number, Some(most));
         }
         table
     }

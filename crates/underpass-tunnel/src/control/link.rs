@@ -60,6 +60,13 @@ struct Request {
     answer: oneshot::Sender<Result<Value, String>>,
 }
 
+impl AskError {
+    /// Nothing came back: whatever is asked next on that connection has no answer either.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Late(_) | Self::Lost)
+    }
+}
+
 impl Link {
     /// Connects to whoever proves to have this name.
     pub(crate) async fn connect(

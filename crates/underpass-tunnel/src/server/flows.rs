@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 use underpass_protocols::stream_header::{LENGTH, StreamHeader};
 
@@ -20,8 +21,14 @@ use crate::messages::ServerSeen;
 
 /// Where the datagrams of tunnels go.
 pub(super) struct Flows {
-    servers: Mutex<HashMap<u32, Server>>,
+    servers: Mutex<HashMap<u32, Entry>>,
     news: Arc<Notify>,
+}
+
+/// Its flows end with it: unlike streams they have no end of their own as long as somebody speaks, and would lead to the old server for ever.
+struct Entry {
+    server: Server,
+    _flows: DropGuard,
 }
 
 #[derive(Clone)]
@@ -30,6 +37,7 @@ struct Server {
     seen: Arc<FlowsSeen>,
     /// Told when something else is known of a server.
     news: Arc<Notify>,
+    over: CancellationToken,
 }
 
 /// A server and the socket that is connected to it.
@@ -54,13 +62,12 @@ impl Flows {
         Self { servers: Mutex::default(), news }
     }
 
-    /// From now on these and no others. Flows that are under way go on.
+    /// From now on these and no others. Flows to servers that stay go on.
     pub(super) fn keep(&self, wanted: &BTreeMap<u32, SocketAddr>) {
         let mut servers = self.servers.lock();
-        servers.retain(|tunnel, _| wanted.contains_key(tunnel));
+        servers.retain(|tunnel, entry| wanted.get(tunnel) == Some(&entry.server.address));
         for (tunnel, address) in wanted {
-            let new = || Server { address: *address, seen: Arc::default(), news: self.news.clone() };
-            servers.entry(*tunnel).or_insert_with(new).address = *address;
+            servers.entry(*tunnel).or_insert_with(|| Entry::new(*address, self.news.clone()));
         }
     }
 
@@ -69,7 +76,7 @@ impl Flows {
     }
 
     pub(super) fn seen(&self, tunnel: u32) -> Option<Arc<FlowsSeen>> {
-        self.servers.lock().get(&tunnel).map(|server| server.seen.clone())
+        self.servers.lock().get(&tunnel).map(|entry| entry.server.seen.clone())
     }
 
     /// Waits until the connection is used, and carries its flow. `taken` is told when it no longer stands ready.
@@ -78,13 +85,22 @@ impl Flows {
         let read = stream.read_exact(&mut header).await;
         taken();
         let Some(header) = read.ok().and_then(|_| StreamHeader::decode(&header).ok()) else { return };
-        let Some(server) = self.servers.lock().get(&header.tunnel).cloned() else { return };
+        let server = self.servers.lock().get(&header.tunnel).map(|entry| entry.server.clone());
+        let Some(server) = server else { return };
         server.seen.total.fetch_add(1, Relaxed);
         server.seen.active.fetch_add(1, Relaxed);
-        if let Err(error) = server.flow(stream, idle).await {
+        if let Some(Err(error)) = server.over.run_until_cancelled(server.flow(stream, idle)).await {
             debug!(tunnel = header.tunnel, source = %header.source, %error, "a flow broke");
         }
         server.seen.active.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Entry {
+    fn new(address: SocketAddr, news: Arc<Notify>) -> Self {
+        let over = CancellationToken::new();
+        let _flows = over.clone().drop_guard();
+        Self { server: Server { address, seen: Arc::default(), news, over }, _flows }
     }
 }
 

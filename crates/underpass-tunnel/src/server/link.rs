@@ -53,11 +53,19 @@ impl ClientLink {
 
     /// Gives it to whoever has orders, until it is lost.
     pub(super) async fn hold(&self, link: Arc<Link>) {
+        *self.trouble.lock() = None;
         self.current.send_replace(Some(link.clone()));
         watch_over(&link).await;
         self.current.send_replace(None);
         self.failed("the control connection to the client half was lost".to_owned());
         // Whoever cuts connections at once does not make us busy.
+        sleep(FIRST_PAUSE).await;
+    }
+
+    /// Whoever does not obey on a new connection may on the next one.
+    pub(super) async fn give_up(&self, link: &Link, reason: String) {
+        link.give_up();
+        self.failed(reason);
         sleep(FIRST_PAUSE).await;
     }
 
@@ -92,7 +100,6 @@ impl ClientLink {
             match Link::connect(address, &self.connector, CLIENT_NAME, self.hear()).await {
                 Ok(link) => {
                     self.candidates.answered(place);
-                    *self.trouble.lock() = None;
                     return Some(Arc::new(link));
                 }
                 Err(error) => self.failed(format!("the client half cannot be reached: {}", chain(&error))),

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use underpass_relay::{Relay, RelayError};
 
+use crate::capacity;
 use crate::control::{Answers, AskError, Door};
 use crate::crowd::Crowd;
 use crate::datagrams;
@@ -55,6 +56,8 @@ pub struct Settings {
     /// Where it may take data connections, the best first.
     pub data: Vec<SocketAddr>,
     pub workers: usize,
+    /// Streams and flows that may be open at a time.
+    pub connections: u32,
     /// How long a flow of datagrams may be silent.
     pub flow_idle: Duration,
 }
@@ -62,7 +65,8 @@ pub struct Settings {
 impl Settings {
     pub fn new(control: Vec<SocketAddr>, data: Vec<SocketAddr>) -> Self {
         let workers = crate::workers();
-        Self { control, data, workers, flow_idle: datagrams::IDLE }
+        let connections = capacity::by_descriptors(workers).min(capacity::by_ports());
+        Self { control, data, workers, connections, flow_idle: datagrams::IDLE }
     }
 }
 
@@ -98,6 +102,8 @@ struct Half {
     flows: Arc<Flows>,
     /// Something else is known of a tunnel's server.
     news: Arc<Notify>,
+    /// What this half can carry at a time.
+    connections: u32,
     told: CancellationToken,
 }
 
@@ -186,15 +192,18 @@ impl Half {
         let flows = Arc::new(Flows::new(news.clone()));
         let tunnels = Tunnels::start(relay.clone(), flows.clone(), echo).await.map_err(ServerError::Table)?;
         let client = ClientLink::new(tls::connector(&secrets.identity)?, settings.control, wants);
-        Ok(Self { tunnels, relay, client, streams, datagrams, flows, news, told: CancellationToken::new() })
+        let (connections, told) = (settings.connections, CancellationToken::new());
+        Ok(Self { tunnels, relay, client, streams, datagrams, flows, news, connections, told })
     }
 
     /// For ever: a control connection, and on each new one all tunnels.
     async fn keep_link(&self) {
         loop {
             let link = self.client.reach().await;
-            self.tunnels.connected(&link).await;
-            self.client.hold(link).await;
+            match self.tunnels.connected(&link, self.connections).await {
+                Ok(()) => self.client.hold(link).await,
+                Err(reason) => self.client.give_up(&link, reason).await,
+            }
         }
     }
 
@@ -243,6 +252,7 @@ impl Half {
             }
             ServerRequest::List(from) => json(self.list(from.number).await),
             ServerRequest::Probe => json(self.probe().await?),
+            ServerRequest::Ping => Ok(Value::Null),
             ServerRequest::Shutdown => {
                 self.told.cancel();
                 Ok(Value::Null)

@@ -96,8 +96,9 @@ impl Tunnels {
             Err(error) => {
                 state.tunnels.remove(&number);
                 self.apply(&mut state).await?;
-                state.forget(number, &link).await;
-                Err(error)
+                // Then it is told when it is back.
+                let _ = state.forget(number, &link).await;
+                Err(said(&error))
             }
         }
     }
@@ -115,24 +116,33 @@ impl Tunnels {
         })?;
         let mut state = self.state.lock().await;
         if state.leftovers.contains(&number) {
-            forget(number, &link).await?;
-            state.leftovers.remove(&number);
+            state.forget(number, &link).await.map_err(|error| said(&error))?;
         }
         Ok(())
     }
 
-    /// A control connection is there: the client half may be another one, or have missed something.
-    pub(super) async fn connected(&self, link: &Link) {
+    /// A control connection is there: the client half may be another one, or have missed something. An error is why it has to be made again:
+    /// one that hangs is not asked for every tunnel, while everybody waits.
+    pub(super) async fn connected(&self, link: &Link, connections: u32) -> Result<(), String> {
+        let limit = ClientRequest::Limit(Number { number: connections });
+        link.ask::<()>(&limit, DEADLINE).await.map_err(|error| said(&error))?;
         let mut state = self.state.lock().await;
         for number in state.leftovers.clone() {
-            state.forget(number, link).await;
+            if let Err(error) = state.forget(number, link).await
+                && error.is_silence()
+            {
+                return Err(said(&error));
+            }
         }
         let numbers: Vec<u32> = state.tunnels.keys().copied().collect();
         for number in numbers {
-            if let Err(error) = state.listen(number, link).await {
-                warn!(tunnel = number, error, "clients cannot reach it");
+            match state.listen(number, link).await {
+                Ok(_) => {}
+                Err(error) if error.is_silence() => return Err(said(&error)),
+                Err(error) => warn!(tunnel = number, error = said(&error), "clients cannot reach it"),
             }
         }
+        Ok(())
     }
 
     /// A page, and the number with which to go on.
@@ -231,8 +241,9 @@ impl State {
     }
 
     /// Has the client half listen for a tunnel, where it did before if that is possible.
-    async fn listen(&mut self, number: u32, link: &Link) -> Result<Prepared, String> {
-        let Some(tunnel) = self.tunnels.get_mut(&number) else { return Err(format!("there is no tunnel {number}")) };
+    async fn listen(&mut self, number: u32, link: &Link) -> Result<Prepared, AskError> {
+        let gone = || AskError::Refused(format!("there is no tunnel {number}"));
+        let tunnel = self.tunnels.get_mut(&number).ok_or_else(gone)?;
         let Prepare { protocol, client_port, max_streams, .. } = tunnel.asked;
         let before = Some(tunnel.prepared.port).filter(|port| *port != 0);
         let (port, or_any) = (client_port.or(before), client_port.is_none());
@@ -245,24 +256,19 @@ impl State {
                 Ok(prepared)
             }
             Err(error) => {
-                let reason = said(&error);
-                tunnel.trouble = Some(reason.clone());
-                Err(reason)
+                tunnel.trouble = Some(said(&error));
+                Err(error)
             }
         }
     }
 
     /// Has the client half forget a tunnel, now or when it is back.
-    async fn forget(&mut self, number: u32, link: &Link) {
-        match forget(number, link).await {
-            Ok(()) => drop(self.leftovers.remove(&number)),
-            Err(_) => drop(self.leftovers.insert(number)),
-        }
+    async fn forget(&mut self, number: u32, link: &Link) -> Result<(), AskError> {
+        self.leftovers.insert(number);
+        link.ask::<()>(&ClientRequest::Delete(Number { number }), DEADLINE).await?;
+        self.leftovers.remove(&number);
+        Ok(())
     }
-}
-
-async fn forget(number: u32, link: &Link) -> Result<(), String> {
-    link.ask(&ClientRequest::Delete(Number { number }), DEADLINE).await.map_err(|error| said(&error))
 }
 
 fn said(error: &AskError) -> String {

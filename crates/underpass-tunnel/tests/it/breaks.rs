@@ -4,18 +4,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 use underpass_tunnel::server::{self, Server};
-use underpass_tunnel::{Caller, PairSecrets, Prepare};
+use underpass_tunnel::{Caller, CallerError, PairSecrets, Prepare};
 
 use crate::rig::{
     Pair, client, client_settings, connect, connect_at, echo_server, ends_by_reset, exchange, is_reset, listener,
-    nobody, server, server_settings, tunnel, wait_until,
+    nobody, server, server_settings, tunnel, wait_until, within,
 };
 
 /// Something between the halves that can be cut, and heals at once.
 struct Cuttable {
     address: SocketAddr,
     cut: watch::Sender<()>,
+    /// Carries nothing any more, and ends nothing.
+    frozen: watch::Sender<bool>,
     connections: Arc<AtomicUsize>,
 }
 
@@ -23,22 +26,25 @@ impl Cuttable {
     async fn to(target: SocketAddr) -> Self {
         let (listener, address) = listener().await;
         let (cut, _) = watch::channel(());
-        let (cutting, connections) = (cut.clone(), Arc::new(AtomicUsize::new(0)));
+        let (frozen, _) = watch::channel(false);
+        let (cutting, freezing, connections) = (cut.clone(), frozen.clone(), Arc::new(AtomicUsize::new(0)));
         let count = connections.clone();
         tokio::spawn(async move {
             while let Ok((mut near, _)) = listener.accept().await {
-                let mut is_cut = cutting.subscribe();
+                let (mut is_cut, mut is_frozen) = (cutting.subscribe(), freezing.subscribe());
                 count.fetch_add(1, SeqCst);
                 tokio::spawn(async move {
-                    let mut far = TcpStream::connect(target).await.unwrap();
+                    let Ok(mut far) = TcpStream::connect(target).await else { return };
                     tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        _ = is_cut.changed() => {}
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => return,
+                        _ = is_cut.changed() => return,
+                        _ = is_frozen.wait_for(|frozen| *frozen) => {}
                     }
+                    let _ = is_cut.changed().await;
                 });
             }
         });
-        Self { address, cut, connections }
+        Self { address, cut, frozen, connections }
     }
 
     fn cut(&self) {
@@ -171,4 +177,75 @@ async fn many_orders_go_over_one_connection() {
     futures::future::join_all((0..50).map(|_| caller.probe())).await;
     assert_eq!(between.connections.load(SeqCst), 1);
     pair.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_half_that_hangs_is_not_the_server_halfs_fault() {
+    let secrets = PairSecrets::generate().unwrap();
+    let client = client(&secrets).await;
+    let control = Cuttable::to(client.control_address()).await;
+    let settings = server::Settings { control: vec![control.address], ..server_settings(&client) };
+    let server = Server::start(&secrets.server, settings).await.unwrap();
+    let caller = Caller::new(server.control_address(), &secrets.caller).unwrap();
+    let pair = Pair { secrets, client, server, caller };
+    pair.prepare(1, echo_server().await).await;
+    assert!(pair.list().await.connected);
+    control.frozen.send_replace(true);
+    // It is waited for longer than whoever asks waits for a server half that hangs.
+    for _ in 0..2 {
+        assert!(!pair.list().await.connected);
+    }
+    let refused = pair.caller.probe().await.unwrap_err();
+    assert!(matches!(refused, CallerError::Refused(_)), "{refused}");
+    control.frozen.send_replace(false);
+    control.cut();
+    wait_until(async || pair.list().await.connected, "it is back").await;
+    pair.stop().await;
+}
+
+/// Proves that it is the client half, and never says anything.
+async fn silent_client_half(secrets: &PairSecrets) -> (SocketAddr, Arc<AtomicUsize>) {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let identity = serde_json::to_value(&secrets.client).unwrap()["identity"].clone();
+    let pem = |name: &str| identity[name].as_str().unwrap().as_bytes().to_vec();
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).unwrap().with_no_client_auth();
+    let certificate = CertificateDer::from_pem_slice(&pem("certificate")).unwrap();
+    let config = builder.with_single_cert(vec![certificate], PrivateKeyDer::from_pem_slice(&pem("key")).unwrap());
+    let acceptor = TlsAcceptor::from(Arc::new(config.unwrap()));
+    let (listener, address) = listener().await;
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = connections.clone();
+    tokio::spawn(async move {
+        let mut all = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            all.push(acceptor.accept(stream).await);
+            count.fetch_add(1, SeqCst);
+        }
+    });
+    (address, connections)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_half_that_hangs_when_it_is_connected_blocks_nobody() {
+    let secrets = PairSecrets::generate().unwrap();
+    let (first, (silent, connections)) = (client(&secrets).await, silent_client_half(&secrets).await);
+    let control = Cuttable::to(first.control_address()).await;
+    let settings = server::Settings { control: vec![control.address, silent], ..server_settings(&first) };
+    let server = Server::start(&secrets.server, settings).await.unwrap();
+    let caller = Caller::new(server.control_address(), &secrets.caller).unwrap();
+    let echo = echo_server().await;
+    for number in 0..20 {
+        caller.prepare(tunnel(number, echo)).await.unwrap();
+    }
+    // From now on the server half finds the silent one, which it has 20 tunnels to tell of.
+    first.stop().await;
+    control.cut();
+    wait_until(async || connections.load(SeqCst) > 0, "it is connected to").await;
+    assert_eq!(within(caller.list()).await.unwrap().tunnels.len(), 20);
+    let before = connections.load(SeqCst);
+    wait_until(async || connections.load(SeqCst) > before, "it is given up").await;
+    assert!(caller.list().await.unwrap().trouble.unwrap().contains("no answer"));
+    server.stop().await;
 }

@@ -2,6 +2,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
+use tokio::time::timeout;
 use underpass_tunnel::client::{self, Client};
 use underpass_tunnel::server::{self, Server};
 use underpass_tunnel::{Caller, PairSecrets, Prepare, Protocol, ServerSeen};
@@ -30,6 +31,12 @@ async fn client_of(port: u16) -> UdpSocket {
 async fn client_at(ip: IpAddr, port: u16) -> UdpSocket {
     let socket = UdpSocket::bind((HERE, 0)).await.unwrap();
     socket.connect((ip, port)).await.unwrap();
+    socket
+}
+
+async fn client_from(ip: Ipv4Addr, port: u16) -> UdpSocket {
+    let socket = UdpSocket::bind((ip, 0)).await.unwrap();
+    socket.connect((HERE, port)).await.unwrap();
     socket
 }
 
@@ -95,18 +102,100 @@ async fn a_silent_flow_ends_and_begins_again_when_needed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_are_no_more_flows_than_there_may_be() {
+async fn there_are_no_more_flows_than_there_may_be_and_the_most_silent_makes_way() {
     let pair = Pair::start().await;
     let order = Prepare { max_streams: Some(2), ..udp(1, echo_server().await) };
     let port = pair.caller.prepare(order).await.unwrap().port;
     let (one, two, three) = (client_of(port).await, client_of(port).await, client_of(port).await);
     exchange(&one, b"one").await;
     exchange(&two, b"two").await;
-    three.send(b"three").await.unwrap();
-    // What comes back to the others afterwards shows that the third was looked at.
     exchange(&one, b"one").await;
-    assert!(three.try_recv(&mut [0; 8]).is_err());
-    assert_eq!(pair.list().await.tunnels[0].total, 2);
+    exchange(&three, b"three").await;
+    wait_until(async || pair.active(1).await == 2, "one has made way").await;
+    exchange(&one, b"one").await;
+    assert_eq!(pair.list().await.tunnels[0].total, 3, "it was not this one");
+    pair.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_neighbour_with_many_flows_makes_way_for_others() {
+    const MOST: u32 = 8;
+    let pair = Pair::start().await;
+    let order = Prepare { max_streams: Some(MOST), ..udp(1, echo_server().await) };
+    let port = pair.caller.prepare(order).await.unwrap().port;
+    let quiet = client_of(port).await;
+    exchange(&quiet, b"once, long ago").await;
+    let mut many = Vec::new();
+    for _ in 0..4 * MOST {
+        let socket = client_from(Ipv4Addr::new(127, 0, 0, 66), port).await;
+        exchange(&socket, b"one more").await;
+        many.push(socket);
+    }
+    let late = client_from(Ipv4Addr::new(127, 0, 0, 67), port).await;
+    exchange(&late, b"it is served").await;
+    let total = pair.list().await.tunnels[0].total;
+    exchange(&quiet, b"and this one is still here").await;
+    assert_eq!(pair.list().await.tunnels[0].total, total, "its flow had not to go");
+    wait_until(async || pair.active(1).await == MOST, "there are as many as there may be").await;
+    pair.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_of_one_tunnel_leave_room_for_another() {
+    // Of 64 connections 16 are flows, of which a tunnel has 8.
+    let pair = Pair::start_with(client::Settings { connections: 64, ..client_settings() }, u32::MAX).await;
+    let server = echo_server().await;
+    let greedy = pair.caller.prepare(udp(1, server)).await.unwrap().port;
+    let modest = pair.caller.prepare(udp(2, server)).await.unwrap().port;
+    let mut many = Vec::new();
+    for _ in 0..20 {
+        let socket = client_of(greedy).await;
+        exchange(&socket, b"one more").await;
+        many.push(socket);
+    }
+    exchange(&client_of(modest).await, b"there is room").await;
+    wait_until(async || pair.active(1).await == 8, "no more than its share").await;
+    pair.stop().await;
+}
+
+/// Says its name to everybody who sends something.
+async fn naming_server(name: &'static str) -> SocketAddr {
+    let socket = UdpSocket::bind((HERE, 0)).await.unwrap();
+    let address = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (_, source) = socket.recv_from(&mut [0; 64]).await.unwrap();
+            socket.send_to(name.as_bytes(), source).await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_server_has_the_flows_that_are_under_way_and_nothing_is_said_of_the_old_one() {
+    let pair = Pair::start().await;
+    let port = pair.caller.prepare(udp(1, naming_server("left").await)).await.unwrap().port;
+    let socket = client_of(port).await;
+    let mut name = [0; 64];
+    socket.send(b"who?").await.unwrap();
+    let length = within(socket.recv(&mut name)).await.unwrap();
+    assert_eq!(&name[..length], b"left");
+    assert_eq!(pair.server_seen().await, ServerSeen::Reachable);
+
+    assert_eq!(pair.caller.prepare(udp(1, naming_server("right").await)).await.unwrap().port, port);
+    assert_eq!(pair.server_seen().await, ServerSeen::Unknown, "nobody has asked the new one");
+    // What is under way when a flow ends is lost, as datagrams are.
+    wait_until(
+        async || {
+            socket.send(b"who?").await.unwrap();
+            let mut name = [0; 64];
+            let answered = timeout(Duration::from_millis(200), socket.recv(&mut name)).await;
+            answered.is_ok_and(|length| &name[..length.unwrap()] == b"right")
+        },
+        "the new one answers",
+    )
+    .await;
+    assert_eq!(pair.server_seen().await, ServerSeen::Reachable);
     pair.stop().await;
 }
 

@@ -28,10 +28,15 @@ impl Pair {
 
     /// Everything of the client half is at this address. For tests that want a certain port: others cannot be given it there.
     pub(crate) async fn start_at(ip: IpAddr) -> Self {
+        Self::start_with(client::Settings { ip, ..client_settings() }, u32::MAX).await
+    }
+
+    /// The server half can carry so many connections.
+    pub(crate) async fn start_with(settings: client::Settings, connections: u32) -> Self {
         let secrets = PairSecrets::generate().unwrap();
-        let settings = client::Settings { ip, ..client_settings() };
         let client = Client::start(&secrets.client, settings).await.unwrap();
-        let server = server(&secrets, &client).await;
+        let settings = server::Settings { connections, ..server_settings(&client) };
+        let server = Server::start(&secrets.server, settings).await.unwrap();
         let caller = Caller::new(server.control_address(), &secrets.caller).unwrap();
         Self { secrets, client, server, caller }
     }

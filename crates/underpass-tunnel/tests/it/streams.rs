@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use underpass_tunnel::{Prepare, ServerSeen};
+use underpass_tunnel::{Prepare, ServerSeen, client};
 
 use crate::rig::{
-    Pair, connect, echo_server, ends_by_reset, exchange, is_reset, listener, naming_server, nobody, receive, tunnel,
-    wait_until, within,
+    Pair, client_settings, connect, echo_server, ends_by_reset, exchange, is_reset, listener, naming_server, nobody,
+    receive, tunnel, wait_until, within,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,6 +95,45 @@ async fn a_tunnel_has_no_more_streams_than_it_may() {
     )
     .await;
     pair.stop().await;
+}
+
+/// Of 32 connections 24 are streams, of which a tunnel has 12.
+async fn a_neighbour_takes_all_that_it_gets(pair: Pair) {
+    let echo = echo_server().await;
+    let (first, second, third) =
+        (pair.prepare(1, echo).await, pair.prepare(2, echo).await, pair.prepare(3, echo).await);
+    let mut taken = Vec::new();
+    for _ in 0..60 {
+        taken.push(connect(first.port).await);
+    }
+    wait_until(async || pair.list().await.client.unwrap().refused.full == 48, "the others are refused").await;
+    assert_eq!(pair.active(1).await, 12, "half of all");
+    exchange(&mut connect(second.port).await, "there is room for others").await;
+    for _ in 0..60 {
+        taken.push(connect(second.port).await);
+    }
+    wait_until(async || pair.active(2).await == 12, "the rest is taken, too").await;
+    wait_until(async || pair.list().await.client.unwrap().refused.full == 96, "the others are refused").await;
+    // Nobody has anything to say, so nobody would hear of the end otherwise.
+    let mut late = connect(third.port).await;
+    assert!(!matches!(within(late.read(&mut [0; 1])).await, Ok(1..)), "the whole is full");
+    pair.caller.probe().await.expect("the pair can still be examined");
+    pair.prepare(4, echo).await;
+    drop(taken);
+    wait_until(async || pair.active(1).await + pair.active(2).await == 0, "they are gone").await;
+    exchange(&mut connect(third.port).await, "there is room again").await;
+    pair.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_all_connections_stops_neither_the_others_nor_the_pair() {
+    let settings = client::Settings { connections: 32, ..client_settings() };
+    a_neighbour_takes_all_that_it_gets(Pair::start_with(settings, u32::MAX).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_half_that_can_carry_less_decides() {
+    a_neighbour_takes_all_that_it_gets(Pair::start_with(client_settings(), 32).await).await;
 }
 
 /// A sum that knows the order of the bytes.
