@@ -176,7 +176,7 @@ pub struct Tunnel {
     #[serde(default)]
     pub protocol: TunnelProtocol,
 
-    /// How many connections the tunnel carries at once; more are refused. Left out: no limit of its own.
+    /// How many connections the tunnel carries at once; more are refused. Left out: half of what its pair can carry.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_connections: Option<u32>,

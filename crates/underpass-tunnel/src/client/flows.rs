@@ -234,3 +234,38 @@ impl Sink for Client {
         let _ = self.socket.send_to(datagram, self.address).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_waits_is_bounded_and_nobodys_first_datagram_is_lost_for_it() {
+        let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
+        // No connection ever comes.
+        let ground =
+            Ground { shelf: Arc::new(Shelf::new(drop)), refusals: Arc::default(), idle: Duration::from_secs(60) };
+        let (places, waiting) = (Arc::new(Places::new(1000)), Arc::new(AtomicUsize::new(0)));
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let count = waiting.clone();
+        let door =
+            Door { number: 1, socket, most: None, places, ground, waiting, stop: stop.clone(), tasks: tasks.clone() };
+        let datagram = vec![7; LARGEST];
+        let source = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let greedy: Vec<Flow> = (1..100).map(|port| door.begin(source(port), &datagram, 0)).collect();
+        for flow in greedy.iter().cycle().take(100 * QUEUE) {
+            door.pass_on(&flow.queue, &datagram);
+        }
+        let waits = count.load(Relaxed);
+        assert!((MOST_WAITING - LARGEST..=MOST_WAITING).contains(&waits), "{waits}");
+        let late = door.begin(source(100), &datagram, 0);
+        assert_eq!(count.load(Relaxed), waits + LARGEST);
+        stop.cancel();
+        tasks.close();
+        tasks.wait().await;
+        drop((greedy, late));
+        assert_eq!(count.load(Relaxed), 0, "what is gone does not count");
+    }
+}

@@ -13,6 +13,8 @@ on_both!(
     a_dead_container_fails_everything,
     a_container_that_somebody_removed_fails_everything,
     a_lost_alias_heals,
+    a_paused_container_is_not_ready_and_counts_as_dead,
+    a_container_that_was_paused_for_a_moment_goes_on,
     what_somebody_leaves_of_a_container_goes_too,
     a_failed_proxy_starts_again_when_it_is_changed,
     a_pair_that_may_restart_heals_on_the_same_port,
@@ -94,6 +96,34 @@ fn a_lost_alias_heals(kind: EngineKind) {
     });
     let port = &tunnel_status(&healed, "a")["clientProxyPort"];
     assert_eq!(rig.guest("p").echo("h", port, "named"), "named");
+    rig.end();
+}
+
+fn a_paused_container_is_not_ready_and_counts_as_dead(kind: EngineKind) {
+    let (rig, before) = started(kind, "Never");
+    let id = before["clientProxyContainerId"].as_str().unwrap();
+    ask_engine(&rig, "POST", &format!("containers/{id}/pause"), "");
+    let paused = std::time::Instant::now();
+    let hung = rig.until("p", "not Ready", |status| !super::rig::is_ready(status));
+    let seen = paused.elapsed();
+    assert!(seen < std::time::Duration::from_secs(20), "a few seconds, on a busy machine more: {seen:?}");
+    assert_ne!(hung["state"], "Failed", "it may go on: {hung:#}");
+    assert_failed(&rig, &before, "the client proxy's container");
+    let message = rig.status("p")["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("has not answered for 30 seconds"), "{message}");
+    rig.end();
+}
+
+fn a_container_that_was_paused_for_a_moment_goes_on(kind: EngineKind) {
+    let (rig, before) = started(kind, "Never");
+    let id = before["clientProxyContainerId"].as_str().unwrap();
+    ask_engine(&rig, "POST", &format!("containers/{id}/pause"), "");
+    rig.until("p", "not Ready", |status| !super::rig::is_ready(status));
+    ask_engine(&rig, "POST", &format!("containers/{id}/unpause"), "");
+    let after = rig.until_ready("p");
+    assert_eq!(after["serverProxyProcessId"], before["serverProxyProcessId"], "the same pair");
+    let port = &tunnel_status(&after, "a")["clientProxyPort"];
+    assert_eq!(rig.guest("p").echo("h", port, "awake"), "awake");
     rig.end();
 }
 

@@ -1,10 +1,14 @@
 //! Servers on this host's 127.0.0.1, where no container can reach them by itself.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 /// Gives back what it gets, when it has got all of it. It ends with the test's process.
 pub(super) fn echo() -> u16 {
@@ -14,6 +18,22 @@ pub(super) fn echo() -> u16 {
         let _ = stream.read_to_end(&mut all);
         let _ = stream.write_all(&all);
     })
+}
+
+/// Takes connections and says nothing, until they end. It has no thread for each.
+pub(super) fn silent() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut open = VecDeque::new();
+        for stream in listener.incoming().flatten() {
+            open.push_back(stream);
+            if open.len() > 2000 {
+                open.pop_front();
+            }
+        }
+    });
+    port
 }
 
 /// Says its name to whoever connects.
@@ -49,27 +69,43 @@ fn answer(question: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Answers with the checksum of what it gets.
-pub(super) fn checksum() -> u16 {
-    serve(|mut stream| {
-        let input = OwnedFd::from(stream.try_clone().unwrap());
-        let sum = Command::new("sha256sum").stdin(input).output().unwrap();
-        let _ = stream.write_all(&sum.stdout);
-    })
+/// The checksums of what a server has sent, and of what it has got meanwhile.
+pub(super) struct Sums {
+    pub(super) sent: String,
+    pub(super) received: String,
 }
 
-/// Sends so many bytes that nobody knows beforehand to whoever connects, and tells their checksum.
-pub(super) fn random(bytes: u64) -> (u16, mpsc::Receiver<String>) {
+/// Sends so many bytes that nobody knows beforehand to whoever connects, gets as many at the same time, and tells both checksums.
+pub(super) fn random(bytes: u64) -> (u16, mpsc::Receiver<Sums>) {
     let (tell, told) = mpsc::channel();
     let port = serve(move |stream| {
+        let receiving =
+            Command::new("sha256sum").stdin(OwnedFd::from(stream.try_clone().unwrap())).stdout(Stdio::piped()).spawn();
         let mut send = Command::new("bash");
         send.args(["-c", "head -c $0 /dev/urandom | tee >(sha256sum >&2)", &bytes.to_string()]);
-        let sent = send.stdout(OwnedFd::from(stream)).stderr(Stdio::piped()).spawn().unwrap();
+        let sent = send.stdout(OwnedFd::from(stream.try_clone().unwrap())).stderr(Stdio::piped()).spawn().unwrap();
         drop(send);
         let said = sent.wait_with_output().unwrap().stderr;
-        let _ = tell.send(String::from_utf8(said).unwrap().trim_end().to_owned());
+        let _ = stream.shutdown(Shutdown::Write);
+        let received = receiving.unwrap().wait_with_output().unwrap().stdout;
+        let text = |bytes| String::from_utf8(bytes).unwrap().trim_end().to_owned();
+        let _ = tell.send(Sums { sent: text(said), received: text(received) });
     });
     (port, told)
+}
+
+/// Listens, and never accepts: its queue is full, so that nobody's connection is even begun. As long as what is given lives.
+pub(super) async fn deaf() -> (u16, impl Sized) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut filling = Vec::new();
+    let connect = || timeout(Duration::from_millis(300), tokio::net::TcpStream::connect(address));
+    while let Ok(Ok(stream)) = connect().await {
+        filling.push(stream);
+    }
+    (address.port(), (listener, filling))
 }
 
 /// A port on which nothing listens: the listener that had it is gone.

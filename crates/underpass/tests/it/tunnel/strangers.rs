@@ -3,7 +3,7 @@
 //! What a recorded handshake is worth is tested where one can be recorded: in `underpass-tunnel`.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::process::Command;
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ use super::rig::{tunnel, tunnel_status};
 use super::{Rig, on_both, servers};
 use crate::BINARY;
 
-on_both!(strangers_on_the_network_get_nothing_and_harm_nobody);
+on_both!(strangers_on_the_network_get_nothing_and_harm_nobody, floods_of_a_tunnel_are_in_nobodys_way);
 
 const CONTROL: u16 = 15_049;
 const DATA: u16 = 15_050;
@@ -74,6 +74,50 @@ fn strangers_on_the_network_get_nothing_and_harm_nobody(kind: EngineKind) {
     assert_eq!(after["clientProxyContainerId"], status["clientProxyContainerId"], "nothing had to be started again");
     assert_eq!(after["restartCount"], status["restartCount"]);
     assert_told_without_secrets(&rig, &status);
+    rig.end();
+}
+
+/// Connections that say nothing to a tunnel's own port, and datagrams from more places than it may have flows.
+fn floods_of_a_tunnel_are_in_nobodys_way(kind: EngineKind) {
+    const SOURCES: usize = 2000;
+    let rig = Rig::start(kind);
+    let (server, names) = (servers::silent(), servers::names());
+    let udp = format!("- {{name: u, protocol: UDP, serverAddress: 127.0.0.1, serverPort: {names}}}");
+    let tunnels = format!("{}\n{}\n{udp}", tunnel("flooded", server), tunnel("t", servers::echo()));
+    rig.apply_proxy("p", &format!("aliases: [h]\ntunnels:\n{tunnels}"));
+    let status = rig.until_ready("p");
+    let port = |name: &str| tunnel_status(&status, name)["clientProxyPort"].clone();
+    let at = |name: &str| {
+        let client: IpAddr = tunnel_status(&status, name)["clientProxyAddresses"][0].as_str().unwrap().parse().unwrap();
+        SocketAddr::new(client, u16::try_from(port(name).as_u64().unwrap()).unwrap())
+    };
+    let guest = rig.guest("p");
+    let ask = format!("{}\n/busybox nslookup -port={} a.test $ip", resolve("h"), port("u"));
+
+    let mut silent = VecDeque::new();
+    for number in 0..HALF_OPEN {
+        silent.push_back(TcpStream::connect(at("flooded")).unwrap());
+        if silent.len() > KEPT {
+            silent.pop_front();
+        }
+        if number % 2500 == 0 {
+            assert_eq!(guest.echo("h", &port("t"), "meanwhile"), "meanwhile");
+        }
+    }
+    let sources: Vec<UdpSocket> = (0..SOURCES).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
+    for round in 0..5_u8 {
+        for source in &sources {
+            // The kernel's queue may be full; that is what a flood is.
+            let _ = source.send_to(&[round; 12], at("u"));
+        }
+        let answer = guest.run(&ask);
+        assert!(answer.contains("192.0.2.55"), "{answer}");
+    }
+    assert_eq!(guest.echo("h", &port("t"), "afterwards"), "afterwards");
+    drop(silent);
+    let after = rig.until_ready("p");
+    assert_eq!(after["clientProxyContainerId"], status["clientProxyContainerId"], "nothing had to be started again");
+    assert_eq!(after["restartCount"], status["restartCount"]);
     rig.end();
 }
 

@@ -14,6 +14,7 @@ on_both!(
     a_preferred_port_that_is_taken_is_replaced,
     a_service_leads_to_its_server,
     datagrams_pass_too,
+    a_network_with_ipv6_is_crossed_by_it,
     a_dead_server_is_refused_at_once,
     a_missing_server_is_told_until_it_is_there,
     a_server_that_refuses_a_stream_is_told_at_once,
@@ -158,6 +159,30 @@ fn datagrams_pass_too(kind: EngineKind) {
     let asked = format!("{}\n/busybox nslookup -port={port} a.test $ip", resolve("h"));
     let answer = rig.guest("udp").run(&asked);
     assert!(answer.contains("192.0.2.55"), "{answer}");
+    rig.end();
+}
+
+#[expect(clippy::print_stderr, reason = "what was not tested has to be seen")]
+fn a_network_with_ipv6_is_crossed_by_it(kind: EngineKind) {
+    if !std::path::Path::new("/proc/net/if_inet6").exists() {
+        return eprintln!("SKIPPED: this machine's kernel has no IPv6");
+    }
+    let rig = Rig::start(kind);
+    rig.apply(&crate::network("six").replace("spec: {}", "spec: {ipv6: true}"));
+    rig.apply(&super::rig::proxy("six", &format!("tunnels:\n{}", tunnel("t", servers::echo()))));
+    let status = rig.until_ready("six");
+    let t = tunnel_status(&status, "t");
+    let addresses = t["clientProxyAddresses"].as_array().unwrap().iter().map(|address| address.as_str().unwrap());
+    let six: Vec<&str> = addresses.filter(|address| address.contains(':')).collect();
+    assert_eq!(six.len(), 1, "{t:#}");
+    // An address of a container that has just begun is not usable at once: the kernel looks whether somebody else has it.
+    let script = format!(
+        "for try in $(/busybox seq 50); do
+             printf six | /busybox nc {} {} 2>/dev/null && break; /busybox sleep 0.1
+         done",
+        six[0], t["clientProxyPort"]
+    );
+    assert_eq!(rig.guest("six").run(&script), "six");
     rig.end();
 }
 
