@@ -13,7 +13,7 @@ use crate::{PROXY, Terms};
 pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
     let bind = "NET_BIND_SERVICE";
     vec![
-        constraints(terms, CONSTRAINTS_ROLE, &[bind], "MustRunAsNonRoot"),
+        constraints(terms, CONSTRAINTS_ROLE, &[bind], "MustRunAsRange"),
         usage(terms, CONSTRAINTS_ROLE),
         constraints(terms, REPLICAS_CONSTRAINTS_ROLE, &[bind, "NET_ADMIN", "NET_RAW"], "RunAsAny"),
         usage(terms, REPLICAS_CONSTRAINTS_ROLE),

@@ -100,10 +100,12 @@ fn constraints_allow_what_the_pods_of_proxies_ask_for_and_no_more() {
             assert_eq!(context["readOnlyRootFilesystem"], constraints["readOnlyRootFilesystem"]);
             assert_eq!(context["allowPrivilegeEscalation"], constraints["allowPrivilegeEscalation"]);
             asked.extend(words(&context["capabilities"]["add"]).map(str::to_owned));
-            // With many users allowed none is given: whoever names none would get the image's, which of Envoy is root.
+            // Whoever names no user gets one of the namespace, but only under MustRunAsRange: under the others the image's, which of Envoy
+            // is root.
             let user =
                 [&context["runAsUser"], &pod["securityContext"]["runAsUser"]].into_iter().find(|it| !it.is_null());
-            assert_eq!(user.is_some(), constraints["runAsUser"]["type"] == "RunAsAny", "{container:#}");
+            let expected = if user.is_some() { "RunAsAny" } else { "MustRunAsRange" };
+            assert_eq!(constraints["runAsUser"]["type"], expected, "{container:#}");
             assert_eq!(user == Some(&json!(0)), container["name"] == "address");
         }
         assert_eq!(asked, words(&constraints["allowedCapabilities"]).map(str::to_owned).collect());
