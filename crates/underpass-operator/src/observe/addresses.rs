@@ -1,28 +1,35 @@
 //! Which ProxyServer has which address of which network. Two that ask for the same would both be told that they work, while machines reach
 //! now one and now the other; so one has it, and the others are told which.
 //!
-//! Nothing of it is stored: who has an address says so in its status, and of those who only ask for it the oldest comes first. All objects are
-//! read once, before the first is judged. A list for every pass was rejected: it would read all objects once for each.
+//! Nothing of it is stored: whoever has an address has a Deployment or pods that ask for it, and has it until the last of these is gone, wherever
+//! the object itself has moved. Of those who only ask the oldest comes first. All objects are read once, before the first is judged. A list for
+//! every pass was rejected: it would read all objects once for each. So was the status: it says what was, and nothing while an object changes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
 use std::net::IpAddr;
 
 use futures::channel::mpsc::UnboundedSender;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ListParams;
+use kube::api::{ListParams, ObjectMeta};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use underpass_plan::OWNER_LABEL;
+use underpass_plan::proxy_deployment::{DEPLOYMENT, asked_addresses};
 use underpass_resources::ProxyServer;
 use underpass_resources::attachment::ResolvedAttachment;
-use underpass_resources::conditions;
 
+use crate::objects;
 use crate::reconcile::Key;
 
 /// Of a list, in one answer.
 const PAGE: u32 = 500;
 
-type Place = (ResolvedAttachment, IpAddr);
+pub(crate) type Place = (ResolvedAttachment, IpAddr);
 
 /// Who comes first: whoever has it, then the oldest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +41,8 @@ struct Rank {
 
 #[derive(Debug, Default)]
 struct Claims {
-    by_key: HashMap<Key, (Place, Rank)>,
+    /// The place that an object asks for, and those that it still has.
+    by_key: HashMap<Key, BTreeMap<Place, Rank>>,
     by_place: BTreeMap<Place, BTreeMap<Rank, Key>>,
 }
 
@@ -56,37 +64,55 @@ impl Addresses {
     }
 
     async fn read_all(&self, client: &Client) -> kube::Result<()> {
-        let objects: Api<ProxyServer> = Api::all(client.clone());
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = objects.list(&page).await?;
-            for object in &list.items {
-                self.claim(&key(object), object);
-            }
-            match list.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => page = page.continue_token(&next),
-                None => return Ok(()),
-            }
-        }
+        let made = ListParams::default().labels(OWNER_LABEL);
+        let mut held: HashMap<String, BTreeSet<Place>> = HashMap::new();
+        let mut hold = |meta: &ObjectMeta, object: &Value| {
+            let owner = meta.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL)).cloned();
+            held.entry(owner.unwrap_or_default()).or_default().extend(asked_addresses(object));
+        };
+        let deployments = objects::api(client, DEPLOYMENT, None);
+        each(&deployments, made.clone(), |object| hold(&object.metadata, &json!(object))).await?;
+        let pods: Api<Pod> = Api::all(client.clone());
+        each(&pods, made, |pod| hold(&pod.metadata, &json!(pod))).await?;
+        let proxies: Api<ProxyServer> = Api::all(client.clone());
+        each(&proxies, ListParams::default(), |object| {
+            let held = object.metadata.uid.as_ref().and_then(|uid| held.get(uid)).cloned().unwrap_or_default();
+            self.note(&key(object), object, &held);
+        })
+        .await
     }
 
-    /// Notes what the object asks for. If it is another's: whose.
-    pub(crate) fn claim(&self, key: &Key, object: &ProxyServer) -> Option<Key> {
-        let place = place(object);
-        let others = self.claims.lock().put(key, place.clone().map(|place| (place, rank(object))));
+    /// Notes what the object asks for, and what its Deployment and its pods do. If it asks for what is another's: whose.
+    pub(crate) fn claim(&self, key: &Key, object: &ProxyServer, held: &BTreeSet<Place>) -> Option<Key> {
+        self.note(key, object, held);
+        let place = place(object)?;
+        let mut claims = self.claims.lock();
+        let first = claims.by_place.get(&place)?.values().next()?.clone();
+        if first != *key {
+            return Some(first);
+        }
+        // It acts on that from now on.
+        claims.grant(key, &place);
+        None
+    }
+
+    fn note(&self, key: &Key, object: &ProxyServer, held: &BTreeSet<Place>) {
+        let rank = |place: Place| {
+            let rank = rank(object, !held.contains(&place));
+            (place, rank)
+        };
+        let claim = held.iter().cloned().chain(place(object)).map(rank).collect();
+        let others = self.claims.lock().put(key, claim);
         self.tell(others);
-        let claims = self.claims.lock();
-        let first = claims.by_place.get(&place?)?.values().next()?;
-        (first != key).then(|| first.clone())
     }
 
     /// It is gone.
     pub(crate) fn forget(&self, key: &Key) {
-        let others = self.claims.lock().put(key, None);
+        let others = self.claims.lock().put(key, BTreeMap::new());
         self.tell(others);
     }
 
-    fn tell(&self, others: Vec<Key>) {
+    fn tell(&self, others: BTreeSet<Key>) {
         for key in others {
             // Nobody listens once the loop has ended.
             let _ = self.wake.unbounded_send(key);
@@ -94,38 +120,56 @@ impl Addresses {
     }
 }
 
+/// In one answer after the other.
+async fn each<K>(api: &Api<K>, params: ListParams, mut see: impl FnMut(&K)) -> kube::Result<()>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut page = params.limit(PAGE);
+    loop {
+        let list = api.list(&page).await?;
+        list.items.iter().for_each(&mut see);
+        match list.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(()),
+        }
+    }
+}
+
 impl Claims {
-    /// Who asks for the same as before or now, if there is a difference between the two.
-    fn put(&mut self, key: &Key, claim: Option<(Place, Rank)>) -> Vec<Key> {
-        let before = self.by_key.remove(key);
-        // Who had it has it on, whatever its status says while it changes.
-        let claim = claim.map(|(place, rank)| match &before {
-            Some((old, earlier)) if *old == place => (place, rank.min(earlier.clone())),
-            _ => (place, rank),
-        });
-        let mut others = Vec::new();
-        if let Some((place, rank)) = &before
-            && let Some(all) = self.by_place.get_mut(place)
-        {
-            all.remove(rank);
-            if before != claim {
-                others.extend(all.values().cloned());
+    /// Who asks for something of which it matters that this is other than before.
+    fn put(&mut self, key: &Key, mut claim: BTreeMap<Place, Rank>) -> BTreeSet<Key> {
+        let before = self.by_key.remove(key).unwrap_or_default();
+        // Who had it has it on, whatever is seen while it changes.
+        for (place, rank) in &mut claim {
+            if let Some(earlier) = before.get(place) {
+                *rank = rank.clone().min(earlier.clone());
             }
+        }
+        let mut others = BTreeSet::new();
+        let places: BTreeSet<Place> = before.keys().chain(claim.keys()).cloned().collect();
+        for place in places.into_iter().filter(|place| before.get(place) != claim.get(place)) {
+            let all = self.by_place.entry(place.clone()).or_default();
+            all.retain(|_, holder| holder != key);
+            others.extend(all.values().cloned());
+            all.extend(claim.get(&place).map(|rank| (rank.clone(), key.clone())));
             if all.is_empty() {
-                self.by_place.remove(place);
+                self.by_place.remove(&place);
             }
         }
-        if let Some((place, rank)) = claim.clone() {
-            let all = self.by_place.entry(place).or_default();
-            if before != claim {
-                others.extend(all.values().cloned());
-            }
-            all.insert(rank, key.clone());
-        }
-        if let Some(claim) = claim {
+        if !claim.is_empty() {
             self.by_key.insert(key.clone(), claim);
         }
         others
+    }
+
+    /// Has it, though nothing of it may stand yet.
+    fn grant(&mut self, key: &Key, place: &Place) {
+        let Some(rank) = self.by_key.get_mut(key).and_then(|claim| claim.get_mut(place)) else { return };
+        let Some(all) = self.by_place.get_mut(place) else { return };
+        all.remove(rank);
+        rank.only_asks = false;
+        all.insert(rank.clone(), key.clone());
     }
 }
 
@@ -134,13 +178,9 @@ fn place(object: &ProxyServer) -> Option<Place> {
     Some((network.attachment.resolve(&object.namespace().unwrap_or_default())?, network.server_ip.address()?))
 }
 
-fn rank(object: &ProxyServer) -> Rank {
-    let has_it = object.status.as_ref().is_some_and(|status| {
-        status.observed_generation == object.metadata.generation
-            && conditions::is_true(&status.conditions, "NetworkReady")
-    });
+fn rank(object: &ProxyServer, only_asks: bool) -> Rank {
     Rank {
-        only_asks: !has_it,
+        only_asks,
         since: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
         uid: object.metadata.uid.clone().unwrap_or_default(),
     }
@@ -155,17 +195,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may")]
 
     use futures::channel::mpsc::{UnboundedReceiver, unbounded};
-    use serde_json::json;
 
     use super::*;
 
-    /// One that was made in that second, and whether its status says that it has the address.
-    fn proxy(name: &str, address: &str, second: u8, has_it: bool) -> ProxyServer {
-        let conditions = if has_it {
-            json!([{ "type": "NetworkReady", "status": "True", "reason": "Attached", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" }])
-        } else {
-            json!([])
-        };
+    /// One that was made in that second.
+    fn proxy(name: &str, address: &str, second: u8) -> ProxyServer {
         serde_json::from_value(json!({
             "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
             "metadata": {
@@ -173,7 +207,6 @@ mod tests {
                 "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
             },
             "spec": { "networkConfig": { "serverIP": address, "networkAttachmentName": "vlan" }, "backends": [] },
-            "status": { "observedGeneration": 1, "conditions": conditions },
         }))
         .unwrap()
     }
@@ -187,6 +220,12 @@ mod tests {
         Key::namespaced("hosted", name)
     }
 
+    /// What Deployments and pods ask for.
+    fn held(addresses: &[&str]) -> BTreeSet<Place> {
+        let network = ResolvedAttachment { namespace: "hosted".to_owned(), name: "vlan".to_owned() };
+        addresses.iter().map(|address| (network.clone(), address.parse().unwrap())).collect()
+    }
+
     fn told(woken: &mut UnboundedReceiver<Key>) -> Vec<Key> {
         std::iter::from_fn(|| woken.try_recv().ok()).collect()
     }
@@ -194,35 +233,68 @@ mod tests {
     #[test]
     fn the_oldest_comes_first_and_the_next_one_is_told_when_it_has_gone() {
         let (addresses, mut woken) = addresses();
-        let (old, new) = (proxy("old", "10.0.0.4/24", 1, false), proxy("new", "10.0.0.4", 2, false));
-        assert_eq!(addresses.claim(&named("new"), &new), None);
-        assert_eq!(addresses.claim(&named("old"), &old), None);
+        let (old, new, nothing) = (proxy("old", "10.0.0.4/24", 1), proxy("new", "10.0.0.4", 2), held(&[]));
+        addresses.note(&named("new"), &new, &nothing);
+        assert_eq!(addresses.claim(&named("old"), &old, &nothing), None);
         assert_eq!(told(&mut woken), [named("new")]);
-        assert_eq!(addresses.claim(&named("new"), &new), Some(named("old")));
+        assert_eq!(addresses.claim(&named("new"), &new, &nothing), Some(named("old")));
         assert_eq!(told(&mut woken), [], "nothing has changed");
         addresses.forget(&named("old"));
-        assert_eq!((told(&mut woken), addresses.claim(&named("new"), &new)), (vec![named("new")], None));
+        assert_eq!((told(&mut woken), addresses.claim(&named("new"), &new, &nothing)), (vec![named("new")], None));
     }
 
     #[test]
-    fn whoever_has_it_keeps_it_from_older_ones_even_while_it_changes() {
+    fn whoever_was_let_have_it_keeps_it_from_older_ones_before_anything_of_it_stands() {
+        let (addresses, _woken) = addresses();
+        assert_eq!(addresses.claim(&named("new"), &proxy("new", "10.0.0.4", 2), &held(&[])), None);
+        let moved = proxy("old", "10.0.0.4", 1);
+        assert_eq!(addresses.claim(&named("old"), &moved, &held(&["10.0.0.3"])), Some(named("new")));
+        assert_eq!(addresses.claim(&named("new"), &proxy("new", "10.0.0.4", 2), &held(&[])), None);
+    }
+
+    /// As after a restart, of a proxy that has just been changed.
+    #[test]
+    fn whoever_has_a_deployment_that_asks_for_it_comes_before_older_ones() {
+        let (addresses, _woken) = addresses();
+        let (old, new) = (proxy("old", "10.0.0.4", 1), proxy("new", "10.0.0.4", 2));
+        addresses.note(&named("old"), &old, &held(&[]));
+        addresses.note(&named("new"), &new, &held(&["10.0.0.4"]));
+        assert_eq!(addresses.claim(&named("old"), &old, &held(&[])), Some(named("new")));
+        assert_eq!(addresses.claim(&named("new"), &new, &held(&["10.0.0.4"])), None);
+    }
+
+    #[test]
+    fn whoever_wants_what_is_anothers_keeps_what_it_has() {
+        let (addresses, _woken) = addresses();
+        let (four, five) = (held(&["10.0.0.4"]), held(&["10.0.0.5"]));
+        assert_eq!(addresses.claim(&named("a"), &proxy("a", "10.0.0.4", 1), &four), None);
+        assert_eq!(addresses.claim(&named("b"), &proxy("b", "10.0.0.5", 2), &five), None);
+        assert_eq!(addresses.claim(&named("a"), &proxy("a", "10.0.0.5", 1), &four), Some(named("b")));
+        let third = proxy("c", "10.0.0.4", 3);
+        assert_eq!(addresses.claim(&named("c"), &third, &held(&[])), Some(named("a")), "its pod runs on");
+    }
+
+    #[test]
+    fn an_address_is_free_when_the_last_pod_that_has_it_is_gone() {
         let (addresses, mut woken) = addresses();
-        addresses.claim(&named("new"), &proxy("new", "10.0.0.4", 2, true));
-        let moved = proxy("old", "10.0.0.4", 1, false);
-        assert_eq!(addresses.claim(&named("old"), &moved), Some(named("new")));
-        assert_eq!(addresses.claim(&named("new"), &proxy("new", "10.0.0.4", 2, false)), None);
+        let (moving, waiting) = (proxy("a", "10.0.0.6", 1), proxy("c", "10.0.0.4", 3));
+        addresses.claim(&named("a"), &proxy("a", "10.0.0.4", 1), &held(&["10.0.0.4"]));
+        assert_eq!(addresses.claim(&named("a"), &moving, &held(&["10.0.0.4"])), None);
+        assert_eq!(addresses.claim(&named("c"), &waiting, &held(&[])), Some(named("a")));
+        assert_eq!(addresses.claim(&named("a"), &moving, &held(&["10.0.0.4", "10.0.0.6"])), None);
+        assert_eq!(addresses.claim(&named("c"), &waiting, &held(&[])), Some(named("a")));
         told(&mut woken);
-        assert_eq!(addresses.claim(&named("new"), &proxy("new", "10.0.0.5", 2, false)), None);
-        assert_eq!((told(&mut woken), addresses.claim(&named("old"), &moved)), (vec![named("old")], None));
+        assert_eq!(addresses.claim(&named("a"), &moving, &held(&["10.0.0.6"])), None);
+        assert_eq!((told(&mut woken), addresses.claim(&named("c"), &waiting, &held(&[]))), (vec![named("c")], None));
     }
 
     #[test]
     fn other_addresses_and_proxies_without_a_network_do_not_matter() {
         let (addresses, _woken) = addresses();
-        addresses.claim(&named("a"), &proxy("a", "10.0.0.4", 1, true));
-        assert_eq!(addresses.claim(&named("b"), &proxy("b", "10.0.0.5", 2, false)), None);
-        let mut alone = proxy("c", "10.0.0.4", 3, false);
+        addresses.claim(&named("a"), &proxy("a", "10.0.0.4", 1), &held(&["10.0.0.4"]));
+        assert_eq!(addresses.claim(&named("b"), &proxy("b", "10.0.0.5", 2), &held(&[])), None);
+        let mut alone = proxy("c", "10.0.0.4", 3);
         alone.spec.network_config.attachment.network_attachment_name = None;
-        assert_eq!(addresses.claim(&named("c"), &alone), None);
+        assert_eq!(addresses.claim(&named("c"), &alone, &held(&[])), None);
     }
 }

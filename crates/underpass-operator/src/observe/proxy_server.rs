@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use serde_json::Value;
+use serde_json::{Value, json};
 use underpass_plan::proxy_deployment::{
-    self, Attachment, NETWORK_ATTACHMENT, Observed, Site, places, role, target_namespaces,
+    self, Attachment, NETWORK_ATTACHMENT, Observed, Site, asked_addresses, places, role, target_namespaces,
 };
 use underpass_plan::{Failure, OWNER_LABEL, Plan};
 use underpass_resources::ProxyServer;
 
-use super::addresses::Addresses;
+use super::addresses::{Addresses, Place};
 use crate::objects;
 use crate::reconcile::{Key, ObserveError, Reconcile};
 
@@ -72,6 +72,14 @@ impl ProxyServers {
     }
 }
 
+/// The addresses that its Deployment and its pods ask for.
+fn held(object: &ProxyServer, found: &[Value], pods: &[Pod]) -> BTreeSet<Place> {
+    let uid = object.metadata.uid.as_deref();
+    let is_ours = |found: &&Value| uid.is_some() && found["metadata"]["labels"][OWNER_LABEL].as_str() == uid;
+    let deployments = found.iter().filter(is_ours).flat_map(asked_addresses);
+    deployments.chain(pods.iter().flat_map(|pod| asked_addresses(&json!(pod)))).collect()
+}
+
 #[async_trait]
 impl Reconcile for ProxyServers {
     type Observed = Observed;
@@ -90,7 +98,6 @@ impl Reconcile for ProxyServers {
             self.addresses.forget(key);
             return Ok(None);
         };
-        let address_owner = self.addresses.claim(key, &object).map(|owner| owner.to_string());
         let uid = object.metadata.uid.clone().unwrap_or_default();
         let (found, namespaces, pods, attachment) = tokio::try_join!(
             self.found(&object),
@@ -99,6 +106,8 @@ impl Reconcile for ProxyServers {
             self.attachment(&object, namespace),
         )
         .map_err(unreadable)?;
+        let address_owner = self.addresses.claim(key, &object, &held(&object, &found, &pods));
+        let address_owner = address_owner.map(|owner| owner.to_string());
         Ok(Some(Observed {
             object,
             found,

@@ -1,7 +1,9 @@
 //! The secondary network: whether its definition can be used, and what the pods ask of it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use underpass_resources::address::IpAddress;
 use underpass_resources::attachment::ResolvedAttachment;
@@ -20,6 +22,8 @@ const USUAL_PREFIX: (u8, u8) = (24, 64);
 /// What the pods of a proxy with several replicas have on the network until one of them gets serverIP: some plugins want every pod to have
 /// an address. Nobody asks for this one, so that all can have the same.
 const PLACEHOLDER: &str = "169.254.254.254/32";
+/// The argument by which those are told the address who get it by turns.
+pub(super) const FLOATING: &str = "--address=";
 
 /// What the pods are to join.
 pub(super) enum Network {
@@ -42,6 +46,15 @@ pub(super) struct Joined {
     /// Who leads to other networks, and whether what is sent to them goes there.
     pub(super) gateway: Option<IpAddr>,
     pub(super) gateway_is_used: bool,
+}
+
+/// One entry of what Multus reads.
+#[derive(Deserialize)]
+struct Asked {
+    namespace: String,
+    name: String,
+    #[serde(default)]
+    ips: Vec<String>,
 }
 
 impl Network {
@@ -103,6 +116,26 @@ impl Joined {
         json!([{ "name": name, "namespace": namespace, "ips": [address], "cni-args": { "ips": [address] } }])
             .to_string()
     }
+}
+
+/// Which addresses on which networks the pods of a Deployment ask for, or a pod does that has not ended: for good, or by turns.
+pub fn asked_addresses(object: &Value) -> BTreeSet<(ResolvedAttachment, IpAddr)> {
+    if ["Succeeded", "Failed"].iter().any(|phase| object["status"]["phase"] == *phase) {
+        return BTreeSet::new();
+    }
+    let template = object.pointer("/spec/template").unwrap_or(object);
+    let asked = template["metadata"]["annotations"][NETWORKS].as_str().unwrap_or_default();
+    let networks: Vec<Asked> = serde_json::from_str(asked).unwrap_or_default();
+    let containers = template["spec"]["containers"].as_array().into_iter().flatten();
+    let arguments = containers.filter_map(|container| container["args"].as_array()).flatten();
+    let by_turns: Vec<&str> = arguments.filter_map(|argument| argument.as_str()?.strip_prefix(FLOATING)).collect();
+    let of_network = |Asked { namespace, name, ips }: &Asked| {
+        let definition = ResolvedAttachment { namespace: namespace.clone(), name: name.clone() };
+        let for_good = ips.iter().map(String::as_str).filter(|address| *address != PLACEHOLDER);
+        let all = for_good.chain(by_turns.iter().copied()).filter_map(|text| text.split('/').next()?.parse().ok());
+        all.map(|address| (definition.clone(), address)).collect::<Vec<_>>()
+    };
+    networks.iter().flat_map(of_network).collect()
 }
 
 /// Whether the pods of a template have an address for good, and not by turns.
@@ -190,4 +223,50 @@ fn prefix_of(config: &Value) -> Option<u8> {
     let ipam = ipam(config)?;
     let said = [&ipam["addresses"][0]["address"], &ipam["subnet"], &ipam["ranges"][0][0]["subnet"], &ipam["range"]];
     said.into_iter().find_map(|text| text.as_str()?.split_once('/')?.1.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use super::*;
+    use crate::plan::Action;
+
+    /// What the Deployment of a proxy with so many replicas asks for, and what a pod of it does in that phase.
+    fn asked(replicas: u8, phase: &str) -> [Vec<String>; 2] {
+        let observed = json!({
+            "object": {
+                "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+                "metadata": { "name": "edge", "namespace": "hosted", "uid": "u-1" },
+                "spec": {
+                    "replicas": replicas, "backends": [],
+                    "networkConfig": { "serverIP": "192.168.100.4/24", "networkAttachmentName": "vlan" },
+                },
+            },
+            "attachment": { "found": { "config": "{\"type\": \"macvlan\", \"ipam\": {\"type\": \"static\"}}" } },
+            "site": { "image": "underpass:1" },
+            "now": "2026-01-01T00:00:00Z",
+        });
+        let plan = super::super::plan(&serde_json::from_value(observed).unwrap());
+        let deployment = plan.actions.into_iter().find_map(|action| match action {
+            Action::ApplyObject { object, .. } if object["kind"] == "Deployment" => Some(object),
+            _ => None,
+        });
+        let deployment = deployment.unwrap();
+        let mut pod = deployment["spec"]["template"].clone();
+        pod["status"] = json!({ "phase": phase });
+        [*deployment, pod].map(|object| {
+            let asked = asked_addresses(&object).into_iter();
+            asked.map(|(network, address)| format!("{address} {}/{}", network.namespace, network.name)).collect()
+        })
+    }
+
+    #[test]
+    fn what_pods_ask_for_is_known_of_them_whether_they_have_it_for_good_or_by_turns() {
+        let address = || vec!["192.168.100.4 hosted/vlan".to_owned()];
+        assert_eq!(asked(1, "Running"), [address(), address()]);
+        assert_eq!(asked(3, "Pending"), [address(), address()]);
+        assert_eq!(asked(1, "Failed"), [address(), vec![]]);
+        assert!(asked_addresses(&json!({})).is_empty());
+    }
 }

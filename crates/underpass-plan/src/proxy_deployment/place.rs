@@ -23,7 +23,7 @@ pub(super) const CONFIG_MAP: ObjectKind = kind("v1", "ConfigMap", "configmaps");
 pub(super) const SERVICE: ObjectKind = kind("v1", "Service", "services");
 pub(super) const ROLE: ObjectKind = kind("rbac.authorization.k8s.io/v1", "Role", "roles");
 pub(super) const ROLE_BINDING: ObjectKind = kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings");
-pub(super) const DEPLOYMENT: ObjectKind = kind("apps/v1", "Deployment", "deployments");
+pub const DEPLOYMENT: ObjectKind = kind("apps/v1", "Deployment", "deployments");
 pub(super) const BUDGET: ObjectKind = kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets");
 
 /// The kinds of which a proxy has objects. What happens to a Lease is none of the controllers' business: it is renewed all the time.

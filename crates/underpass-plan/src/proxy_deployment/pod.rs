@@ -8,7 +8,7 @@ use underpass_resources::ProxyServer;
 use underpass_resources::compute::Resources;
 use underpass_resources::proxy_server::{ADMIN_PORT, DataPlane, MANAGER_PORT, METRICS_PORT};
 
-use super::network::{Joined, NETWORKS, Network};
+use super::network::{FLOATING, Joined, NETWORKS, Network};
 use super::{Observed, changes, objects, place};
 use crate::made::OWNER_ANNOTATION;
 use crate::proxy_server::key;
@@ -128,7 +128,7 @@ fn address(observed: &Observed, joined: &Joined) -> Value {
     let (namespace, _) = key(&proxy.metadata);
     let mut args = vec![
         "floating-address".to_owned(),
-        format!("--address={}", joined.address_with_prefix()),
+        format!("{FLOATING}{}", joined.address_with_prefix()),
         format!("--interface={INTERFACE}"),
         format!("--namespace={namespace}"),
         format!("--lease={}", place::lease(proxy).name),
