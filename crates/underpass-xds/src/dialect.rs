@@ -15,6 +15,8 @@ use crate::stream::{Asked, Stream, Update};
 
 /// Every resource, whatever it is called.
 const EVERYTHING: &str = "*";
+/// Behind the version of whoever does not have exactly what there is of a kind.
+const IN_PART: &str = "-in-part";
 
 /// One of the two ways.
 pub(crate) trait Dialect: Send + 'static {
@@ -87,8 +89,10 @@ impl Dialect for StateOfTheWorld {
             // What is not in the answer is gone.
             Kind::Cluster | Kind::Listener => bodies(&mut stream.held(update.kind)),
         };
+        // Whoever comes back with a version may ask for more than it was given with that.
+        let part = if update.is_whole { "" } else { IN_PART };
         DiscoveryResponse {
-            version_info: update.version.to_string(),
+            version_info: format!("{}{part}", update.version),
             resources,
             type_url: update.kind.type_url().into(),
             nonce: update.nonce,

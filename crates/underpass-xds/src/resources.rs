@@ -108,6 +108,10 @@ impl Resources {
         self.blocks.iter().flat_map(|block| block.entries.iter().map(|(name, resource)| (name, resource)))
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.iter().map(|block| block.entries.len()).sum()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }

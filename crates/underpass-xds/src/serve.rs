@@ -1,6 +1,6 @@
 //! The gRPC services of xDS: all kinds on one stream (ADS), or one kind on each.
 //!
-//! Whoever can connect gets every configuration, so nobody from elsewhere can: on loopback or on a unix socket only.
+//! Whoever can connect gets every configuration, so nobody from elsewhere can: on loopback only.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,8 +30,7 @@ use futures::Stream;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tonic::server::NamedService;
 use tonic::{Request, Response, Status, Streaming};
@@ -94,21 +93,8 @@ impl Server {
             let (socket, _) = listener.accept().await?;
             // The end of a large answer would wait 40 ms for an acknowledgement that the client's kernel puts off.
             socket.set_nodelay(true)?;
-            Ok(socket)
+            io::Result::Ok(socket)
         };
-        self.accept(accept).await;
-    }
-
-    /// The same on a unix socket, which its folder keeps from others.
-    pub async fn serve_unix(self, listener: UnixListener) {
-        self.accept(|| async { listener.accept().await.map(|(socket, _)| socket) }).await;
-    }
-
-    async fn accept<S, F>(self, accept: impl Fn() -> F)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        F: Future<Output = io::Result<S>>,
-    {
         let mut connections = tokio::task::JoinSet::new();
         loop {
             // More than that many wait to be accepted.
@@ -134,7 +120,7 @@ impl Server {
     }
 }
 
-async fn connection(socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, services: Services) {
+async fn connection(socket: TcpStream, services: Services) {
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .keep_alive_interval(ALIVE_EVERY)

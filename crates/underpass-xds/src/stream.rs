@@ -50,6 +50,8 @@ struct Channel {
     retry: Option<(Instant, Duration)>,
     /// Of the newest answer, whether it was acknowledged or not.
     newest_nonce: String,
+    /// All of these are asked for.
+    covered: Resources,
     /// Whether there must be an answer even when there is nothing to tell.
     owes_answer: bool,
 }
@@ -75,6 +77,8 @@ pub(crate) struct Update {
     pub(crate) nonce: String,
     /// Of the whole kind.
     pub(crate) version: Arc<str>,
+    /// Whether the client then has all of the kind, and no more.
+    pub(crate) is_whole: bool,
     /// New, or other than before.
     pub(crate) changed: Vec<(Arc<str>, Arc<Resource>)>,
     /// No more.
@@ -144,6 +148,7 @@ impl Stream {
     pub(crate) fn ask_no_more(&mut self, kind: Kind, names: impl IntoIterator<Item = Arc<str>>) {
         for name in names {
             let channel = &mut self.channels[kind as usize];
+            channel.covered = Resources::default();
             let asked = channel.begin();
             if asked.names.remove(&name) && asked.everything {
                 channel.apart.insert(name.clone(), Some(Resource::of_version("".into())));
@@ -211,7 +216,9 @@ impl Stream {
 
     /// When there may be more to send although nothing happened.
     pub(crate) fn wait_until(&self) -> Option<Instant> {
-        let retries = self.channels.iter().filter_map(Channel::retries_at);
+        let waits = |kind: &Kind| *kind == Kind::Listener && self.waiting_since.is_some();
+        let kinds = Kind::ALL.into_iter().filter(|kind| !waits(kind));
+        let retries = kinds.filter_map(|kind| self.channels[kind as usize].retries_at());
         retries.chain(self.waiting_since.map(|since| since + LONGEST_WAIT)).min()
     }
 
@@ -237,7 +244,10 @@ impl Stream {
         if retries || channel.owes_answer || !untold.is_empty() {
             channel.add_refused(&mut untold, snapshot.of(kind));
         }
-        channel.tell(&untold, is_all, snapshot.of(kind))?;
+        if channel.tell(&untold, is_all, snapshot.of(kind)).is_none() {
+            channel.put_off_retry(now);
+            return None;
+        }
         if kind == Kind::Cluster {
             // A cluster that changes begins anew, and waits for its endpoints.
             let endpoints = &mut self.channels[Kind::Endpoints as usize];
@@ -253,7 +263,8 @@ impl Stream {
         channel.newest_nonce.clone_from(&nonce);
         let names = untold.changed.iter().map(|(name, _)| name.clone()).collect();
         channel.under_way = Some(UnderWay { nonce: nonce.clone(), version: version.clone(), names });
-        Some(Update { kind, nonce, version, changed: untold.changed, removed: untold.removed })
+        let is_whole = is_all && channel.covers(snapshot.of(kind));
+        Some(Update { kind, nonce, version, is_whole, changed: untold.changed, removed: untold.removed })
     }
 
     /// Whether the client has the clusters and the endpoints of this snapshot, as far as it gets them on this stream.
@@ -332,7 +343,7 @@ impl Channel {
         let asked = self.begin();
         asked.everything = everything;
         let apart = unheard.chain(held).filter(|(name, _)| asked.covers(name)).collect();
-        (self.apart, self.told) = (apart, Resources::default());
+        (self.apart, self.told, self.covered) = (apart, Resources::default(), Resources::default());
         self.owes_answer |= everything;
     }
 
@@ -340,6 +351,20 @@ impl Channel {
     fn tell_again(&mut self, name: Arc<str>) {
         let in_no_version = self.held(&name).map(|_| Resource::of_version("".into()));
         self.apart.insert(name, in_no_version);
+    }
+
+    /// Whether all of these are asked for. Only those are looked at about which that was not known before.
+    fn covers(&mut self, wanted: &Resources) -> bool {
+        let Some(asked) = &self.asked else { return false };
+        if asked.everything || asked.names.len() < wanted.len() {
+            return asked.everything;
+        }
+        let mut names = self.covered.differences(wanted).into_iter();
+        let all = names.all(|name| asked.covers(name) || wanted.get(name).is_none());
+        if all {
+            self.covered = wanted.clone();
+        }
+        all
     }
 
     fn held(&self, name: &str) -> Option<&Arc<Resource>> {
@@ -395,6 +420,13 @@ impl Channel {
     /// When what was refused is told once more, if nothing else is to be told earlier.
     fn retries_at(&self) -> Option<Instant> {
         self.retry.filter(|_| !self.refused.is_empty() && self.under_way.is_none()).map(|(at, _)| at)
+    }
+
+    /// What was refused may be gone, but for a removal that has to wait: then there is nothing to tell once more.
+    fn put_off_retry(&mut self, now: Instant) {
+        if let Some((at, wait)) = self.retry.as_mut().filter(|(at, _)| *at <= now) {
+            *at = now + *wait;
+        }
     }
 
     /// Whether the last that it said of this kind was no, and what it said that to is not forgotten.

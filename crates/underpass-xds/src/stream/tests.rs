@@ -58,6 +58,8 @@ impl Pair {
             told.push(said(&update));
             assert!(self.unanswered.insert(update.kind, update.nonce).is_none(), "one at a time");
         }
+        let again = self.stream.wait_until();
+        assert!(again.is_none_or(|at| at > self.now), "there is nothing to do at once: {again:?} at {:?}", self.now);
         told
     }
 
@@ -542,4 +544,69 @@ fn an_answer_that_is_owed_holds_what_was_refused() {
     assert!(pair.told(&wanted).is_empty());
     pair.stream.ask_for_everything(Kind::Endpoints, true);
     assert_eq!(pair.told(&wanted), ["Endpoints +a:1"], "what is said to nothing would say nothing of a");
+}
+
+/// Its removal waits for a listener that is refused too: there is nothing to tell, and no reason to look again and again.
+#[test]
+fn what_was_refused_and_cannot_go_yet_is_not_looked_at_all_the_time() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[("a", "1")], &[]));
+    let both = snapshot(&[("a", "1"), ("b", "1")], &[("l", "1")]);
+    assert_eq!(pair.told(&both), ["Cluster +b:1"]);
+    pair.refuse(Kind::Cluster);
+    pair.stream.ask_again(Kind::Endpoints, [Arc::from("b")]);
+    assert_eq!(pair.told(&both), ["Endpoints +b:1"]);
+    pair.answer(Kind::Endpoints);
+    assert_eq!(pair.told(&both), ["Listener +l:1"]);
+    pair.refuse(Kind::Listener);
+    let one = snapshot(&[("a", "1")], &[("l", "1")]);
+    assert!(pair.told(&one).is_empty(), "the listener may lead to b");
+    pair.now += FIRST_RETRY;
+    assert_eq!(pair.told(&one), ["Listener +l:1"]);
+    pair.refuse(Kind::Listener);
+    assert!(pair.told(&one).is_empty());
+    assert_eq!(pair.stream.wait_until(), Some(pair.now + FIRST_RETRY));
+}
+
+/// What a client may say, and what may change meanwhile.
+#[derive(Clone, Debug)]
+enum Turn {
+    Wanted(BTreeMap<String, u8>),
+    Ask(BTreeSet<String>),
+    Answer,
+    Refuse(usize),
+    Later(u64),
+}
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    let turn = prop_oneof![
+        prop::collection::btree_map("[a-c]", 0..3_u8, 0..4).prop_map(Turn::Wanted),
+        prop::collection::btree_set("[a-c]", 0..4).prop_map(Turn::Ask),
+        Just(Turn::Answer),
+        (0..3_usize).prop_map(Turn::Refuse),
+        (0..8_u64).prop_map(Turn::Later),
+    ];
+    prop::collection::vec(turn, 1..40)
+}
+
+proptest! {
+    /// Whatever is refused, whenever: when nothing can be told, nobody is to look again at once.
+    #[test]
+    fn whoever_has_nothing_to_tell_rests(turns in turns()) {
+        let (mut pair, mut wanted) = (Pair::new(), Snapshot::default());
+        for turn in turns {
+            match turn {
+                Turn::Wanted(clusters) => wanted = of_clusters(&clusters),
+                Turn::Ask(some) => pair.stream.ask(Kind::Endpoints, &names(&some.iter().map(String::as_str).collect::<Vec<_>>())),
+                Turn::Answer => if let Some(kind) = pair.unanswered.keys().next().copied() {
+                    pair.answer(kind);
+                },
+                Turn::Refuse(which) => if let Some(kind) = pair.unanswered.keys().nth(which).copied() {
+                    pair.refuse(kind);
+                },
+                Turn::Later(seconds) => pair.now += Duration::from_secs(seconds),
+            }
+            pair.told(&wanted);
+        }
+    }
 }

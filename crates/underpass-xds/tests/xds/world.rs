@@ -115,6 +115,27 @@ async fn a_client_that_comes_back_with_what_it_would_get_is_told_nothing() {
     assert_eq!(clusters(&world.hear().await), ["a", "b"]);
 }
 
+/// A version says of which state of the world it is, and not what of it somebody had.
+#[tokio::test]
+async fn a_client_that_comes_back_and_asks_for_more_is_told_more() {
+    let site = Site::new(&["a", "b"]).await;
+    for (kind, told) in [(Kind::Cluster, clusters as fn(&_) -> _), (Kind::Endpoints, endpoints)] {
+        let mut version = String::new();
+        for (names, is_news) in [(&["a"][..], true), (&["a", "b"], true), (&["a", "b"], false)] {
+            let mut world = World::open(&site).await;
+            let resource_names = names.iter().map(ToString::to_string).collect();
+            world.say(DiscoveryRequest { version_info: version.clone(), resource_names, ..World::about(kind) });
+            if is_news {
+                let answer = world.hear().await;
+                assert_eq!(told(&answer), names);
+                version = answer.version_info;
+            } else {
+                world.hear_nothing().await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn only_what_is_asked_for_by_name_is_told() {
     let site = Site::new(&["a", "b"]).await;
