@@ -32,11 +32,14 @@ pub(crate) fn stands(wanted: &Value, found: &Value) -> bool {
 }
 
 /// Whether `found` has all that `wanted` says. Amounts are not compared: the server writes them in its own way. Of what has names, others may
-/// have added more: the server keeps both.
+/// have added more: the server keeps both. Of rights, everything that is more is too much.
 fn contains(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(name, value)| {
-            name == "resources" || found.get(name).map_or(is_empty(value), |found| contains(found, value))
+        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(name, value)| match name.as_str() {
+            "rules" | "subjects" => found.get(name) == Some(value),
+            // Those of a container; those of a rule are a list.
+            "resources" if value.is_object() => true,
+            _ => found.get(name).map_or(is_empty(value), |found| contains(found, value)),
         }),
         (Value::Array(found), Value::Array(wanted))
             if !wanted.is_empty() && wanted.iter().all(|item| item["name"].is_string()) =>
@@ -75,5 +78,23 @@ mod tests {
         let named = json!([{ "name": "a", "port": 1 }]);
         assert!(contains(&json!([{ "name": "theirs" }, { "name": "a", "port": 1 }]), &named));
         assert!(!contains(&json!([{ "name": "a", "port": 2 }, { "name": "theirs", "port": 1 }]), &named));
+        let amounts = |cpu: &str| json!({ "name": "a", "resources": { "requests": { "cpu": cpu } } });
+        assert!(contains(&amounts("0.1"), &amounts("100m")));
+    }
+
+    #[test]
+    fn rights_are_those_that_were_given_and_no_others() {
+        let role = json!({ "rules": [{ "resources": ["leases"], "verbs": ["get"] }] });
+        assert!(contains(&role, &role));
+        for rules in [
+            json!([{ "resources": ["secrets"], "verbs": ["get"] }]),
+            json!([{ "resources": ["leases"], "resourceNames": ["one"], "verbs": ["get"] }]),
+            json!([{ "resources": ["leases"], "verbs": ["get"] }, { "resources": ["secrets"], "verbs": ["get"] }]),
+        ] {
+            assert!(!contains(&json!({ "rules": rules }), &role), "{rules}");
+        }
+        let ours = json!({ "kind": "ServiceAccount", "name": "edge" });
+        let binding = json!({ "subjects": [ours] });
+        assert!(!contains(&json!({ "subjects": [ours, { "kind": "User", "name": "mallory" }] }), &binding));
     }
 }
