@@ -9,6 +9,7 @@ use serde::Deserialize;
 use underpass_resources::proxy_server::PodReport;
 
 use super::Observed;
+use super::network::NETWORKS;
 
 /// On the Lease: who else has the address.
 pub(super) const CONFLICT: &str = "underpass.dev/address-conflict";
@@ -63,9 +64,17 @@ pub(super) fn waits_for_its_network(pod: &Pod, now: Timestamp) -> bool {
     pod.metadata.deletion_timestamp.is_none() && lacks_it && now.duration_since(since) > A_NETWORK_TAKES
 }
 
+/// Whether these are the networks that it is to join.
+pub(super) fn asks_for(pod: &Pod, networks: &str) -> bool {
+    annotation(pod, NETWORKS) == Some(networks)
+}
+
 fn network_status(pod: &Pod) -> Vec<Attached> {
-    let text = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(NETWORK_STATUS));
-    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    annotation(pod, NETWORK_STATUS).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
 pub(super) fn has_network_status(pod: &Pod) -> bool {

@@ -156,7 +156,9 @@ impl Facts<'_> {
             let message = format!("pod {} has {address}{remarks}", pods::name(pod));
             return Finding::yes(NETWORK_READY, "Attached", message);
         }
-        let mut running = self.observed.pods.iter().filter(|pod| pods::runs(pod));
+        // Those of before had been asked for another.
+        let asked = joined.annotation();
+        let mut running = self.observed.pods.iter().filter(|pod| pods::runs(pod) && pods::asks_for(pod, &asked));
         match running.find(|pod| pods::has_network_status(pod)) {
             Some(pod) => {
                 let others: Vec<String> = pods::addresses(pod).iter().map(ToString::to_string).collect();
