@@ -100,9 +100,7 @@ impl Applier {
         for event in &plan.events {
             self.publish(subject, event).await;
         }
-        for action in &plan.actions {
-            self.act(subject, action).await?;
-        }
+        self.act_on_all(plan).await?;
         if let Finalizer::Remove(_) = plan.finalizer {
             self.write_finalizers(subject, &[]).await?;
         }
@@ -147,6 +145,21 @@ impl Applier {
         if let Err(error) = outcome {
             warn!(reason = event.reason, error = %Answer::from(error), "event lost");
         }
+    }
+
+    /// One that fails stops only those that build on it; the first failure is told.
+    async fn act_on_all(&self, plan: &Plan) -> Result<(), ApplyError> {
+        let mut undone: Vec<&Action> = Vec::new();
+        let mut first = Ok(());
+        for action in &plan.actions {
+            if undone.iter().any(|undone| action.builds_on(undone)) {
+                undone.push(action);
+            } else if let Err(error) = self.act(&plan.subject, action).await {
+                undone.push(action);
+                first = first.and(Err(error));
+            }
+        }
+        first
     }
 
     async fn act(&self, subject: &Subject, action: &Action) -> Result<(), ApplyError> {

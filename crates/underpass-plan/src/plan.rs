@@ -259,6 +259,32 @@ impl Plan {
     }
 }
 
+impl Action {
+    /// Whether it must not be done when `other`, which comes before it, could not be. Of what is done on a machine each step needs the one
+    /// before.
+    pub fn builds_on(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::ApplyObject { place, .. }, Self::ApplyObject { place: other, .. }) => {
+                match (place.kind.kind, other.kind.kind) {
+                    // By these pods are only reached, or fewer of them evicted at once.
+                    ("Deployment", "Service" | "PodDisruptionBudget") => false,
+                    ("Deployment", _) => true,
+                    // The Role has the record of what stands in other namespaces.
+                    ("RoleBinding", "Role") => true,
+                    _ => false,
+                }
+            }
+            // The pods of before may still use it.
+            (Self::DeleteObject { .. }, Self::ApplyObject { place, .. }) => place.kind.kind == "Deployment",
+            _ => !(self.is_of_an_object() && other.is_of_an_object()),
+        }
+    }
+
+    fn is_of_an_object(&self) -> bool {
+        matches!(self, Self::ApplyObject { .. } | Self::DeleteObject { .. } | Self::ForgetReport { .. })
+    }
+}
+
 impl Subject {
     pub fn new(api_version: &str, kind: &str, metadata: &ObjectMeta) -> Self {
         Self {
@@ -288,4 +314,42 @@ impl Failure {
 
 fn seconds<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::{ObjectKind, kind};
+
+    fn place(kind: ObjectKind) -> Place {
+        Place { kind, namespace: "hosted".to_owned(), name: "edge".to_owned() }
+    }
+
+    fn apply(name: &'static str) -> Action {
+        Action::ApplyObject { place: place(kind("v1", name, "")), object: Box::default() }
+    }
+
+    fn delete(name: &'static str) -> Action {
+        Action::DeleteObject { place: place(kind("v1", name, "")), uid: "u".to_owned() }
+    }
+
+    #[test]
+    fn nothing_is_done_that_builds_on_what_could_not_be() {
+        let binding = apply("RoleBinding");
+        assert!(binding.builds_on(&apply("Role")), "it would not be recorded");
+        assert!(!binding.builds_on(&binding) && !binding.builds_on(&apply("Service")));
+        let deployment = apply("Deployment");
+        for (needs, is_needed) in [
+            ("ConfigMap", true),
+            ("Role", true),
+            ("RoleBinding", true),
+            ("Service", false),
+            ("PodDisruptionBudget", false),
+        ] {
+            assert_eq!(deployment.builds_on(&apply(needs)), is_needed, "{needs}");
+        }
+        assert!(delete("ConfigMap").builds_on(&deployment), "the pods of before have it");
+        assert!(!delete("RoleBinding").builds_on(&binding) && !delete("Role").builds_on(&delete("Service")));
+        assert!(Action::RemovePairFolder.builds_on(&Action::StopServer { pid: 1 }), "who stops next is written there");
+    }
 }
