@@ -70,6 +70,11 @@ pub const OWN_PORTS: [u16; 3] = [ADMIN_PORT, METRICS_PORT, MANAGER_PORT];
         "a backend listens on xdsPort or on 9901 to 9903, which the proxy needs for itself; choose another port, or another xdsPort"
     ),
     validation = at(
+        ".port",
+        format!("!(self.port in {OWN_PORTS:?})"),
+        "port is one of 9901 to 9903, which the proxy needs for itself; choose another"
+    ),
+    validation = at(
         ".xdsPort",
         format!("!(self.xdsPort in {OWN_PORTS:?}) && self.xdsPort != self.port"),
         "xdsPort must differ from port and from 9901 to 9903, the proxy's own; choose another, for example 18000"
