@@ -68,6 +68,17 @@ fn a_backend_that_is_new_is_not_ready_before_it_was_tried() {
 }
 
 #[test]
+fn servers_may_speak_anything_where_a_port_has_one_tcp_backend() {
+    let text = include_str!("tables/plain-only-for-a-single-tcp-backend.txt").split("\n---- table\n").next().unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    let objects = Objects::read(&documents);
+    let tried = crossings(&objects.proxies[0], &objects.table());
+    let plain: Vec<&str> = tried.iter().filter(|(_, tried)| tried.plain).map(|(name, _)| name.as_str()).collect();
+    assert_eq!(plain, ["ssh"]);
+    assert!(tried.len() > plain.len(), "{tried:?}");
+}
+
+#[test]
 fn every_case_gives_its_table() {
     snapshots::check("tables", "\n---- table\n", |name, input| {
         let read = |part| serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{name}: {error}"));

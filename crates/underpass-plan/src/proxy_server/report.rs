@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use underpass_resources::ProxyServer;
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
 use underpass_resources::proxy_server::BackendStatus;
-use underpass_tables::{RelayTable, Route};
+use underpass_tables::{Listener, RelayTable, Route, Transport};
 
 use super::admission::{entry, route_name};
 use super::route::check_name;
@@ -19,6 +19,8 @@ pub struct Crossing {
     pub server_name: String,
     /// Whether the port expects a PROXY header first.
     pub proxy_header: bool,
+    /// Whether whatever is not TLS goes there too, so that the server may speak anything.
+    pub plain: bool,
     /// Where it leads to.
     pub endpoints: Vec<SocketAddr>,
 }
@@ -39,6 +41,7 @@ pub fn crossings(proxy: &ProxyServer, table: &RelayTable) -> Crossings {
             port: backend.port,
             server_name: check_name(backend),
             proxy_header: backend.accepts_proxy_protocol(),
+            plain: is_plain(table, backend.port, route),
             endpoints: route.open().collect(),
         };
         can_be.then(|| (backend.name.to_string(), crossing))
@@ -75,6 +78,12 @@ pub fn backends(
         .collect();
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
+}
+
+fn is_plain(table: &RelayTable, port: u16, route: &Route) -> bool {
+    let of_port = |listener: &&Listener| (listener.address.port(), listener.transport) == (port, Transport::Stream);
+    let plain = table.listeners.iter().filter(of_port).find_map(|listener| listener.rules.plain);
+    plain.is_some_and(|plain| table.routes[plain.0].name == route.name)
 }
 
 fn routes(table: &RelayTable) -> BTreeMap<&str, &Route> {

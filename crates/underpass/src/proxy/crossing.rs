@@ -44,6 +44,8 @@ async fn cross(crossing: &Crossing, tls: &TlsConnector) -> Result<(), String> {
     };
     match timeout_at(begun + SILENCE, door).await {
         Ok(Ok(())) => Ok(()),
+        // As many servers do that are greeted in a language that is not theirs.
+        Ok(Err(error)) if crossing.plain && is_hanging_up(&error) => reach(crossing, begun + PROOF).await,
         Ok(Err(error)) => judge(&error),
         Err(_) => reach(crossing, begun + PROOF).await,
     }
@@ -57,6 +59,11 @@ async fn connect(port: u16) -> io::Result<TcpStream> {
         }
         connected => connected,
     }
+}
+
+fn is_hanging_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&error.kind())
 }
 
 /// Whatever a server says about a handshake, it is the server that says it; but names that nobody has are refused by the data plane.
@@ -74,7 +81,7 @@ fn judge(error: &io::Error) -> Result<(), String> {
     }
 }
 
-/// Nothing came back, and nobody closed: what is left to know is whether an endpoint takes connections.
+/// Nothing came back: what is left to know is whether an endpoint takes connections.
 async fn reach(crossing: &Crossing, deadline: Instant) -> Result<(), String> {
     let tried = crossing.endpoints.iter().copied().map(|endpoint| async move {
         match timeout_at(deadline, TcpStream::connect(endpoint)).await {
@@ -121,7 +128,8 @@ mod tests {
     async fn judged(endpoints: Vec<SocketAddr>) -> (Result<(), String>, Duration) {
         let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = silent.local_addr().unwrap().port();
-        let crossing = Crossing { port, server_name: "a.example.com".to_owned(), proxy_header: false, endpoints };
+        let crossing =
+            Crossing { port, server_name: "a.example.com".to_owned(), proxy_header: false, plain: true, endpoints };
         let begun = Instant::now();
         (cross(&crossing, &underpass_relay::any_certificate()).await, begun.elapsed())
     }
@@ -140,5 +148,29 @@ mod tests {
         let (outcome, time) = judged(vec![hole.0, open.local_addr().unwrap()]).await;
         assert_eq!(outcome, Ok(()));
         assert!(time < PROOF, "{time:?}");
+    }
+
+    /// How a backend is judged whose server closes without a word.
+    async fn judged_by_a_goodbye(plain: bool) -> Result<(), String> {
+        let rude = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let endpoint = rude.local_addr().unwrap();
+        let closing = tokio::spawn(async move {
+            loop {
+                drop(rude.accept().await.unwrap());
+            }
+        });
+        let server_name = "a.example.com".to_owned();
+        let crossing =
+            Crossing { port: endpoint.port(), server_name, proxy_header: false, plain, endpoints: vec![endpoint] };
+        let outcome = cross(&crossing, &underpass_relay::any_certificate()).await;
+        closing.abort();
+        outcome
+    }
+
+    #[tokio::test]
+    async fn a_server_may_hang_up_on_a_greeting_where_it_need_not_speak_tls() {
+        assert_eq!(judged_by_a_goodbye(true).await, Ok(()));
+        let refused = judged_by_a_goodbye(false).await.unwrap_err();
+        assert!(refused.starts_with("the connection was closed before the server answered"), "{refused}");
     }
 }
