@@ -48,6 +48,8 @@ pub(crate) struct ClusterFeed {
     /// Ends with this value.
     _own: JoinSet<()>,
     proxy: Known<ProxyServer>,
+    /// The one that said the last table: there may be a newer one, of which not everything has been seen.
+    said: Option<Arc<ProxyServer>>,
     targets: BTreeMap<String, Targets>,
     names: Names,
     /// Whether something was heard that no table has said yet.
@@ -101,6 +103,7 @@ impl ClusterFeed {
             tell,
             _own: own,
             proxy: Known::default(),
+            said: None,
             targets: BTreeMap::new(),
             names: Names::new(),
             has_news: false,
@@ -112,9 +115,9 @@ impl ClusterFeed {
         format!("ProxyServer {}/{}", self.namespace, self.name)
     }
 
-    /// As it was seen last.
+    /// As it was when it said the last table.
     pub(crate) fn proxy(&self) -> Option<Arc<ProxyServer>> {
-        self.proxy.objects.get(&self.name).cloned().map(Arc::new)
+        self.said.clone()
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -187,6 +190,7 @@ impl ClusterFeed {
 
     fn table(&mut self) -> RelayTable {
         self.generation += 1;
+        self.said = self.proxy.objects.get(&self.name).cloned().map(Arc::new);
         let blocked = |targets: &Targets| match (&targets.services.sight, &targets.slices.sight) {
             (Sight::Blocked(reason), _) | (_, Sight::Blocked(reason)) => Some(reason.clone()),
             _ => None,
@@ -383,6 +387,38 @@ mod tests {
         let table = timeout(patience, feed.next()).await.expect("other changes do not wait");
         let trouble = table.routes[0].trouble.as_deref().unwrap();
         assert!(trouble.ends_with("leads to nowhere.invalid, which is being resolved"), "{trouble}");
+    }
+
+    /// A report has the generation of what is in force, not of what was heard.
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_stays_with_its_table_until_there_is_another() {
+        let proxy = |generation: u8, namespace: &str| {
+            json!({
+                "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+                "metadata": { "name": "edge", "namespace": "cp", "generation": generation },
+                "spec": {
+                    "networkConfig": { "serverIP": "192.0.2.4/24" },
+                    "backends": [{
+                        "name": "web", "hostname": "web.example.com", "port": 443,
+                        "targetService": "web", "targetNamespace": namespace, "targetPort": 443,
+                    }],
+                },
+            })
+        };
+        let service =
+            json!({ "metadata": { "name": "web", "namespace": "cp" }, "spec": { "ports": [{ "port": 443 }] } });
+        let mut feed = feed_of(proxy(1, "cp"), service);
+        let generation = |feed: &ClusterFeed| feed.proxy().and_then(|proxy| proxy.metadata.generation);
+        assert_eq!(generation(&feed), None);
+        feed.next().await;
+        feed.hear(Change::Proxy(Box::new(Ok(Event::Apply(from_value(proxy(2, "elsewhere")).unwrap())))));
+        feed.follow_targets();
+        assert!(timeout(Duration::from_secs(1), feed.next()).await.is_err(), "elsewhere has not been seen");
+        assert_eq!(generation(&feed), Some(1));
+        feed.hear(Change::Service("elsewhere".to_owned(), Box::new(Ok(Event::InitDone))));
+        feed.hear(Change::Slice("elsewhere".to_owned(), Box::new(Ok(Event::InitDone))));
+        feed.next().await;
+        assert_eq!(generation(&feed), Some(2));
     }
 
     /// What a watch says that is not allowed to list.
