@@ -147,7 +147,7 @@ fn every_kind_may_be_worked_on(site: &Site) {
             .collect();
         kinds.is_subset(&told).then_some(())
     });
-    site.kubectl.ok(&format!("delete -f {examples} --timeout=110s"));
+    site.kubectl.ok(&format!("delete -f {examples} --ignore-not-found --timeout=110s"));
     // A pod of the rollout before, whose image is missing, may still be there, and has no log.
     let running = format!("get pods -n {NAMESPACE} --field-selector status.phase=Running -o name");
     for pod in site.kubectl.ok(&running).lines() {
