@@ -1,6 +1,8 @@
 //! Much of everything: bytes, tunnels, streams.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +16,7 @@ use tokio::time::timeout;
 use underpass_engines::EngineKind;
 
 use super::guest::resolve;
-use super::rig::{tunnel, tunnel_status};
+use super::rig::tunnel;
 use super::{Rig, on_both, servers};
 
 on_both!(
@@ -28,14 +30,16 @@ const GIBIBYTE: u64 = 1 << 30;
 /// For what comes next, on a busy machine. Nobody waits it out unless streams wait for each other.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// By one stream. The guest sends back what it gets, so that both ways are busy at once, and the host knows both checksums.
+/// By one stream, whose client sends back what it gets, so that both ways are busy at once. It is no container: an engine takes the network
+/// of one that has ended away, with what the kernel had still to send.
 fn a_gibibyte_each_way_arrives_unchanged(kind: EngineKind) {
     let rig = Rig::start(kind);
     let (server, sums) = servers::random(GIBIBYTE);
-    rig.apply_proxy("much", &format!("aliases: [h]\ntunnels:\n{}", tunnel("t", server)));
+    rig.apply_proxy("much", &format!("tunnels:\n{}", tunnel("t", server)));
     let status = rig.until_ready("much");
-    let port = &tunnel_status(&status, "t")["clientProxyPort"];
-    rig.guest("much").run(&format!("{}\n/busybox nc $ip {port} -e /busybox cat", resolve("h")));
+    let client = OwnedFd::from(std::net::TcpStream::connect(clients(&status)[0]).unwrap());
+    let reflected = Command::new("cat").stdin(client.try_clone().unwrap()).stdout(client).status().unwrap();
+    assert!(reflected.success());
     let sums = sums.recv().unwrap();
     assert_eq!(sums.received, sums.sent);
     let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
