@@ -34,7 +34,7 @@ fn what_is_said_is_in_what_is_printed() {
         (&"crossings".into(), &3.into())
     );
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "example/u:1");
-    assert_eq!(of("NetworkPolicy")["spec"]["egress"][1]["ports"][1]["port"], 7443);
+    assert_eq!(of("NetworkPolicy")["spec"]["egress"][0]["ports"][1]["port"], 7443);
     assert_eq!(of("ClusterRoleBinding")["subjects"][0]["namespace"], "crossings");
 }
 
