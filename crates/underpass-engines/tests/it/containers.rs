@@ -3,7 +3,7 @@ use std::net::{IpAddr, TcpStream};
 
 use underpass_engines::labels::{CREATOR_START, INSTANCE, UID, labels};
 use underpass_engines::{ContainerEngine, ContainerRequest, ContainerState, EngineError, File, Limits, Port, Protocol};
-use underpass_testbed::TestEngine;
+use underpass_testbed::{PATIENCE, TestEngine, wait_until};
 
 use crate::{eventually, make_network, on_both, on_rootless_too, run, shell, wait_for_end};
 
@@ -33,7 +33,9 @@ async fn reaches_another_by_its_alias(test: TestEngine) {
     let server = run(&test, &server).await;
     let seen = test.engine.find_container(&server).await.unwrap().unwrap();
     let pid = seen.pid.expect("a container that runs has a process");
-    assert!(std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().contains("busybox"));
+    // What starts a container runs in it for a moment, before it becomes its command.
+    let command = || std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    wait_until("the command", PATIENCE, || command().contains("busybox").then_some(()));
     let attachment = &seen.networks[&network.name];
     let [IpAddr::V4(address)] = attachment.addresses[..] else { panic!("{attachment:?}") };
     assert!(["first", "second"].iter().all(|alias| attachment.aliases.iter().any(|there| there == alias)));
