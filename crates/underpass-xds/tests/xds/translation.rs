@@ -9,7 +9,9 @@ use envoy_types::pb::envoy::config::core::v3::address;
 use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
+use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use prost::Message;
 use underpass_tables::{CheckKind, Endpoint, HealthCheck, RelayTable, Route, RouteId, Rule, Rules, Unnamed};
 use underpass_xds::{Kind, Snapshot, Translator};
@@ -108,6 +110,26 @@ fn an_envoy_that_starts_waits_for_no_check_for_long() {
     let said = Cluster::decode(snapshot.clusters.get("a").unwrap().value.as_slice()).unwrap();
     assert_eq!(said.health_checks[0].timeout.unwrap().seconds, 10);
     assert_eq!(said.health_checks[0].interval.unwrap().seconds, 3600);
+}
+
+/// Envoy's own hour would end watches that are silent; who has died without a word is found by asking, at both ends.
+#[test]
+fn a_silent_connection_lasts_unless_somebody_says_otherwise() {
+    let mut table = edge();
+    table.routes[1] = Arc::new(Route { idle_timeout: Some(Duration::from_secs(900)), ..(*table.routes[1]).clone() });
+    let snapshot = Translator::default().snapshot(&table);
+    let idle_seconds = |chain: &FilterChain| {
+        let filter = chain.filters.iter().find(|filter| filter.name == "envoy.filters.network.tcp_proxy").unwrap();
+        let Some(ConfigType::TypedConfig(config)) = &filter.config_type else { panic!("{filter:?}") };
+        TcpProxy::decode(config.value.as_slice()).unwrap().idle_timeout.unwrap().seconds
+    };
+    assert_eq!(chains(&snapshot).iter().map(idle_seconds).collect::<Vec<_>>(), [0, 900]);
+    let listener = snapshot.listeners.iter().next().unwrap().1;
+    let options = Listener::decode(listener.value.as_slice()).unwrap().socket_options;
+    assert_eq!(options.len(), 4, "{options:?}");
+    let cluster = Cluster::decode(snapshot.clusters.get("a").unwrap().value.as_slice()).unwrap();
+    let keepalive = cluster.upstream_connection_options.unwrap().tcp_keepalive.unwrap();
+    assert!(keepalive.keepalive_time.unwrap().value < 3600, "{keepalive:?}");
 }
 
 #[test]
