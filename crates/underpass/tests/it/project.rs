@@ -123,7 +123,9 @@ fn the_demo_ends_well_and_says_so() {
 fn interrupt_the_demo_at(moment: &str) {
     let (engine, folder) = (TestEngine::shared(EngineKind::Podman), tempfile::tempdir().unwrap());
     let (variable, address) = engine.variable();
-    let mut demo = Command::new(root().join("scripts/demo"));
+    // A shell cannot hear a signal that whoever started it ignores, as for what runs in the background.
+    let mut demo = Command::new("env");
+    demo.arg("--default-signal=INT").arg(root().join("scripts/demo"));
     demo.env("UNDERPASS", BINARY).env("TMPDIR", folder.path()).env(variable, address).process_group(0);
     let mut demo = Process::start(&mut demo);
     demo.wait_for_stdout(moment, |text| text.contains(moment).then_some(()));
