@@ -7,13 +7,13 @@
 //!
 //! | seconds after `asked` | |
 //! | --- | --- |
-//! | 0.5, and again | the next renewal, after which everything is counted anew |
-//! | up to 0.45 | the lifetime may be set again, to one second ([`EXTEND_UNTIL`]); the last time at 0.4 ([`EXTEND_AT`]) |
-//! | 1.33 | the holder has not renewed for two thirds of the term and takes the address off itself |
-//! | 1.38 to 1.7 | otherwise the kernel does: lifetimes are whole seconds, and it rounds up to a quarter of a second |
-//! | 2.45 | at the very latest: it looks at its addresses at most once a second, so that it may be late by one ([`LATENESS`]) |
-//! | 2.35 | the lease is over for whoever waits, at the earliest ([`TERM`] and [`GRACE`]); it begins to ask the network |
-//! | 2.5 | nobody has answered ([`ASKING`]): it takes the lease, and then the address |
+//! | 0.3, and again | the next renewal, after which everything is counted anew ([`RENEW_AFTER`]) |
+//! | up to 0.25 | the lifetime may be set again, to one second ([`EXTEND_UNTIL`]); the last time at 0.2 ([`EXTEND_AT`]) |
+//! | 1.13 | the holder has not been able to renew and takes the address off itself ([`STOP_AFTER`]) |
+//! | 1.18 to 1.5 | otherwise the kernel does: lifetimes are whole seconds, and it rounds up to a quarter of a second |
+//! | 2.25 | at the very latest: it looks at its addresses at most once a second, so that it may be late by one ([`LATENESS`]) |
+//! | 2.15 | the lease is over for whoever waits, at the earliest ([`TERM`] and [`GRACE`]); it begins to ask the network |
+//! | 2.3 | nobody has answered ([`ASKING`]): it takes the lease, and then the address |
 //!
 //! The lease is written only with the version that was read before asking, so that a renewal that came meanwhile wins. So there are
 //! 0.05 seconds or more between two holders by clocks alone, 0.8 as a rule. Behind that is a second lock, for machines on which even the
@@ -24,7 +24,7 @@
 //! lifetime too late when it wakes up. It looks at the clock again after the call, and takes the address off at once.
 //!
 //! A shorter lifetime is not to be had from the kernel, and a longer one would make the fail-over longer: a few hundredths of a second until
-//! the last renewal is seen (0.2 at most, when nothing tells of it), 2.5 until it is over, and a few more for two requests and the
+//! the last renewal is seen (0.2 at most, when nothing tells of it), 2.3 until it is over, and a few more for two requests and the
 //! announcement.
 
 use std::time::Duration;
@@ -35,18 +35,22 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{Interface, InterfaceError};
 
-/// What is written into the lease. Its holder stops when it has not renewed for two thirds of it.
+/// What is written into the lease.
 pub const TERM: Duration = Duration::from_secs(2);
+/// When its holder renews it. The more often, the sooner it is over for a holder that died, and the longer may a server be silent.
+pub const RENEW_AFTER: Duration = Duration::from_millis(300);
+/// When a holder that cannot renew it has no address any more.
+pub const STOP_AFTER: Duration = Duration::from_millis(1130);
 /// How long whoever waits for the lease waits beyond the term.
-pub const GRACE: Duration = Duration::from_millis(350);
+pub const GRACE: Duration = Duration::from_millis(150);
 /// How long the network is asked before the lease is taken.
 pub const ASKING: Duration = Duration::from_millis(150);
 /// What the kernel is told; the least that it takes.
 const LIFETIME: u32 = 1;
 /// When the lifetime is set for the last time, if no renewal comes.
-const EXTEND_AT: Duration = Duration::from_millis(400);
+const EXTEND_AT: Duration = Duration::from_millis(200);
 /// Beyond this it is not set any more.
-const EXTEND_UNTIL: Duration = Duration::from_millis(450);
+const EXTEND_UNTIL: Duration = Duration::from_millis(250);
 /// How late the kernel may be.
 const LATENESS: Duration = Duration::from_secs(1);
 
@@ -55,7 +59,7 @@ const _: () = {
     let taken = TERM.as_millis() + GRACE.as_millis() + ASKING.as_millis();
     assert!(gone < taken, "the address would outlive the lease");
     // Otherwise the kernel would take it from a holder who still has time to renew; it counts the last fiftieth of a second as over.
-    assert!(EXTEND_AT.as_millis() + LIFETIME as u128 * 1000 - 20 > TERM.as_millis() * 2 / 3);
+    assert!(EXTEND_AT.as_millis() + LIFETIME as u128 * 1000 - 20 > STOP_AFTER.as_millis());
 };
 
 /// The address on an interface. It goes with this value.

@@ -2,11 +2,11 @@
 //! [`Office`].
 //!
 //! Nobody compares clocks. A candidate takes a lease over when it has not changed for its whole term by the candidate's own clock; the
-//! holder stops working when it has not renewed for two thirds of the term, counted from before it asked. So there is always a time
+//! holder stops working some time before that ([`Terms`]), counted from before it asked. So there is always a time
 //! in which nobody works between two who do. A holder that ends in order gives the lease back, and the next one need not wait.
 //!
-//! Renewing is the same step as taking (read, decide, write with the version that was read): who deletes or edits the lease by hand
-//! confuses nobody. A watch alone was rejected, because it hides that the server is gone; there is one that says when to look.
+//! Renewing is the same step as taking (read, decide, write with the version that was read), but that a holder has read what it wrote
+//! last: who deletes or edits the lease by hand confuses nobody. A watch alone was rejected, because it hides that the server is gone; there is one that says when to look.
 
 mod news;
 
@@ -33,10 +33,20 @@ pub struct Seat {
     pub name: String,
     /// Told to those who wait. No two processes that run may have the same.
     pub candidate: String,
-    /// How long a lease counts that nobody renews; whole seconds, two at least.
+    pub terms: Terms,
+}
+
+/// How long a lease counts, and what is done in that time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Nobody else takes a lease for so long after its last renewal; whole seconds.
     pub term: Duration,
     /// How much longer than that a candidate waits, for what a holder leaves to others to end when it cannot do so itself.
     pub grace: Duration,
+    /// When a holder renews it again, counted from before it last asked, as below.
+    pub renew_after: Duration,
+    /// When a holder that cannot renew it stops working: well before the term is over.
+    pub stop_after: Duration,
 }
 
 /// What a lease is for: what the log says of it, who stands for it, and who is told how it goes.
@@ -77,6 +87,14 @@ pub struct Words {
 
 /// Long enough for a busy machine and a restarting server, short enough to wait for.
 pub const TERM: Duration = Duration::from_secs(15);
+
+/// Of whoever works for a whole API server.
+pub const CONTROLLERS: Terms = Terms {
+    term: TERM,
+    grace: Duration::ZERO,
+    renew_after: Duration::from_millis(3750),
+    stop_after: Duration::from_secs(10),
+};
 
 /// A request to a server that works takes less, on a busy day too.
 const LEAST_PATIENCE: Duration = Duration::from_millis(500);
@@ -140,6 +158,8 @@ struct Candidacy<'a, O> {
     leases: Api<Lease>,
     seat: Seat,
     rival: Option<Rival>,
+    /// As it was written last, while it is ours.
+    written: Option<Lease>,
     told: Told,
     /// When it may be worth a look.
     changed: &'a Notify,
@@ -203,7 +223,7 @@ enum Unanswered {
 impl<'a, O: Office> Candidacy<'a, O> {
     fn new(client: &Client, seat: Seat, changed: &'a Notify, office: &'a mut O) -> Self {
         let leases = Api::namespaced(client.clone(), &seat.namespace);
-        Self { leases, seat, rival: None, told: Told::Nothing, changed, office }
+        Self { leases, seat, rival: None, written: None, told: Told::Nothing, changed, office }
     }
 
     async fn lead<W: Future>(mut self, stop: &CancellationToken, mut work: impl FnMut() -> W) -> Option<W::Output> {
@@ -254,8 +274,8 @@ impl<'a, O: Office> Candidacy<'a, O> {
     /// Renews the lease until it is lost.
     async fn hold(&mut self, mut renewed: Instant) {
         loop {
-            sleep_until(renewed + self.seat.term / 4).await;
-            let Some(again) = self.renew(renewed + self.seat.term * 2 / 3).await else { return };
+            sleep_until(renewed + self.seat.terms.renew_after).await;
+            let Some(again) = self.renew(renewed + self.seat.terms.stop_after).await else { return };
             renewed = again;
         }
     }
@@ -306,7 +326,10 @@ impl<'a, O: Office> Candidacy<'a, O> {
 
     async fn step(&mut self, role: Role) -> Result<Attempt, Unanswered> {
         loop {
-            let lease = self.answered(self.leases.get_opt(&self.seat.name)).await?;
+            let lease = match self.written.take() {
+                Some(lease) => Some(lease),
+                None => self.answered(self.leases.get_opt(&self.seat.name)).await?,
+            };
             let lease = match turn(&self.seat, &mut self.rival, lease, Instant::now(), Timestamp::now()) {
                 Turn::Wait { holder, over } => return Ok(Attempt::Anothers { holder, over }),
                 Turn::Write(lease) => lease,
@@ -322,7 +345,10 @@ impl<'a, O: Office> Candidacy<'a, O> {
                 self.answered(self.leases.replace(&self.seat.name, &as_given, &lease)).await
             };
             match written {
-                Ok(_) => return Ok(Attempt::Ours(asked)),
+                Ok(lease) => {
+                    self.written = Some(lease);
+                    return Ok(Attempt::Ours(asked));
+                }
                 Err(Unanswered::Refused(answer))
                     if answer.status().is_some_and(|status| somebody_was_faster(status, new)) => {}
                 Err(error) => return Err(error),
@@ -337,7 +363,8 @@ impl<'a, O: Office> Candidacy<'a, O> {
     }
 
     /// Best effort: a lease that is not given back is over when its term is.
-    async fn give_back(&self) {
+    async fn give_back(&mut self) {
+        self.written = None;
         let release = async {
             let Some(mut lease) = self.leases.get_opt(&self.seat.name).await? else { return Ok(()) };
             let Some(spec) = lease.spec.as_mut().filter(|spec| is_ours(&self.seat, spec)) else { return Ok(()) };
@@ -369,12 +396,12 @@ impl<'a, O: Office> Candidacy<'a, O> {
 
     /// Between two attempts.
     fn again(&self) -> Duration {
-        self.seat.term / 10
+        self.seat.terms.term / 10
     }
 
     /// For one request.
     fn patience(&self) -> Duration {
-        (self.seat.term / 5).max(LEAST_PATIENCE)
+        (self.seat.terms.term / 5).max(LEAST_PATIENCE)
     }
 }
 
@@ -389,7 +416,7 @@ fn turn(seat: &Seat, rival: &mut Option<Rival>, lease: Option<Lease>, now: Insta
             Some(rival) if rival.spec == spec => rival.since,
             _ => now,
         };
-        let over = since + term(&spec) + seat.grace;
+        let over = since + term(&spec) + seat.terms.grace;
         if now < over {
             let holder = holder.to_owned();
             *rival = Some(Rival { spec, since });
@@ -420,7 +447,7 @@ fn renewed(seat: &Seat, before: &LeaseSpec, time: Timestamp) -> LeaseSpec {
 fn ours(seat: &Seat, since: Timestamp, time: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(seat.candidate.clone()),
-        lease_duration_seconds: Some(i32::try_from(seat.term.as_secs()).unwrap_or(i32::MAX)),
+        lease_duration_seconds: Some(i32::try_from(seat.terms.term.as_secs()).unwrap_or(i32::MAX)),
         acquire_time: Some(MicroTime(since)),
         renew_time: Some(MicroTime(time)),
         ..LeaseSpec::default()
@@ -454,13 +481,7 @@ mod tests {
     const START: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn seat(candidate: &str) -> Seat {
-        Seat {
-            namespace: "n".into(),
-            name: "l".into(),
-            candidate: candidate.into(),
-            term: Duration::from_secs(15),
-            grace: Duration::ZERO,
-        }
+        Seat { namespace: "n".into(), name: "l".into(), candidate: candidate.into(), terms: CONTROLLERS }
     }
 
     fn after(seconds: u64) -> Timestamp {
@@ -513,7 +534,7 @@ mod tests {
     #[test]
     fn a_grace_comes_on_top_of_the_term() {
         let (now, grace) = (Instant::now(), Duration::from_millis(350));
-        let (patient, mut rival) = (Seat { grace, ..seat("b") }, None);
+        let (patient, mut rival) = (Seat { terms: Terms { grace, ..CONTROLLERS }, ..seat("b") }, None);
         let over = now + Duration::from_secs(15) + grace;
         let mut look = |at| turn(&patient, &mut rival, Some(first(&seat("a"), START)), at, START);
         assert_waits(&look(now), over);
@@ -531,7 +552,7 @@ mod tests {
     fn a_lease_that_was_given_back_is_free_at_once() {
         let mut lease = first(&seat("a"), START);
         lease.spec.as_mut().unwrap().holder_identity = None;
-        let patient = Seat { grace: Duration::from_secs(1), ..seat("b") };
+        let patient = Seat { terms: Terms { grace: Duration::from_secs(1), ..CONTROLLERS }, ..seat("b") };
         let spec = written(turn(&patient, &mut None, Some(lease), Instant::now(), START)).spec.unwrap();
         assert_eq!(spec.holder_identity.as_deref(), Some("b"));
     }

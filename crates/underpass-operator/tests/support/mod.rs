@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use underpass_engines::{ContainerEngine, TunnelImages};
-use underpass_operator::leadership::{Seat, TERM};
+use underpass_operator::leadership::{CONTROLLERS, Seat};
 use underpass_operator::{Backoff, Images, Outside, Pace, Pairs};
 
 /// What was written where, in order.
@@ -51,8 +51,7 @@ pub(crate) fn seat(candidate: &str) -> Seat {
         namespace: "kube-system".into(),
         name: "controllers".into(),
         candidate: candidate.into(),
-        term: TERM,
-        grace: Duration::ZERO,
+        terms: CONTROLLERS,
     }
 }
 

@@ -1,7 +1,5 @@
 //! `underpass controllers`: the controllers alone, against a server that somebody else runs.
 
-use std::time::Duration;
-
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use underpass_operator::leadership::{self, Seat};
@@ -53,7 +51,7 @@ pub(crate) async fn until_signalled(
 /// What the controllers work with on this machine, under the name that others are told.
 pub(crate) fn settings(metrics: Metrics, candidate: String, workplace: Workplace) -> anyhow::Result<Settings> {
     let (namespace, name) = (LEASE_NAMESPACE.to_owned(), LEASE.to_owned());
-    let seat = Seat { namespace, name, candidate, term: leadership::TERM, grace: Duration::ZERO };
+    let seat = Seat { namespace, name, candidate, terms: leadership::CONTROLLERS };
     let machine = Machine {
         engine: workplace.engine()?,
         watchdog: Some(workplace.watchdog()),

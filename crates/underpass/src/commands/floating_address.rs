@@ -2,9 +2,9 @@
 
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use underpass_address::{GRACE, Interface, TERM};
+use underpass_address::{GRACE, Interface, RENEW_AFTER, STOP_AFTER, TERM};
 use underpass_operator::host;
-use underpass_operator::leadership::{self, Seat};
+use underpass_operator::leadership::{self, Seat, Terms};
 
 use super::controllers::until_signalled;
 use crate::args::FloatingAddress;
@@ -12,6 +12,9 @@ use crate::exit::Ended;
 use crate::floating::Floating;
 use crate::server;
 use crate::signals::Signals;
+
+/// Worked out in [`underpass_address`].
+const TERMS: Terms = Terms { term: TERM, grace: GRACE, renew_after: RENEW_AFTER, stop_after: STOP_AFTER };
 
 pub(crate) async fn run(args: FloatingAddress) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
@@ -23,7 +26,7 @@ pub(crate) async fn run(args: FloatingAddress) -> anyhow::Result<Ended> {
     let client = server::from_file_or_pod(args.kubeconfig).await?;
     let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     let candidate = leadership::candidate(&pod.unwrap_or_else(host));
-    let seat = Seat { namespace: args.namespace, name: args.lease, candidate, term: TERM, grace: GRACE };
+    let seat = Seat { namespace: args.namespace, name: args.lease, candidate, terms: TERMS };
     info!(address = %args.address, interface = interface.name, mac = %interface.mac,
         lease = %format_args!("{}/{}", seat.namespace, seat.name), candidate = seat.candidate, "floating address started");
     let floating = Floating { address: args.address, interface, seat, ready: args.ready };

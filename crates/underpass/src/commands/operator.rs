@@ -1,7 +1,6 @@
 //! `underpass operator`: the controllers on a cluster, as one of several replicas.
 
 use std::path::Path;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -55,7 +54,7 @@ fn seat(variable: impl Fn(&str) -> Option<String>, service_account: &Path) -> Se
     let namespace = said("POD_NAMESPACE").or_else(of_account).unwrap_or_else(|| USUAL_NAMESPACE.to_owned());
     let candidate = leadership::candidate(&said("POD_NAME").unwrap_or_else(host));
     let (namespace, name) = (namespace.trim().to_owned(), LEASE.to_owned());
-    Seat { namespace, name, candidate, term: leadership::TERM, grace: Duration::ZERO }
+    Seat { namespace, name, candidate, terms: leadership::CONTROLLERS }
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@ mod readiness;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use underpass_address::{Held, Interface, InterfaceError, Wire, WireError, announce, ask};
@@ -28,6 +29,9 @@ const WORDS: Words = Words {
     is_replaced: "the address is taken off here: another process has taken the lease",
     is_silenced: "the address is taken off here until the API server answers: another process could have taken it by now",
 };
+
+/// After a predecessor has answered.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What floats, and where.
 pub(crate) struct Floating {
@@ -156,31 +160,31 @@ impl Office for Candidate {
     }
 
     async fn stands(&mut self) -> bool {
-        if !self.is_ready() || !self.claims.is_time(Instant::now()) {
-            return false;
-        }
-        let claimant = match ask(&self.interface, self.address.addr()).await {
-            Ok(claimant) => claimant,
-            Err(error) => {
-                if !self.unasked {
-                    warn!("this process does not compete for the address: {:#}", anyhow::Error::new(error));
+        while self.is_ready() && self.claims.is_time(Instant::now()) {
+            let claimant = match ask(&self.interface, self.address.addr()).await {
+                Ok(claimant) => claimant,
+                Err(error) => {
+                    if !self.unasked {
+                        warn!("this process does not compete for the address: {:#}", anyhow::Error::new(error));
+                    }
+                    self.unasked = true;
+                    return false;
                 }
-                self.unasked = true;
-                return false;
-            }
-        };
-        self.unasked = false;
-        match self.claims.hear(claimant, Instant::now()) {
-            Verdict::Free => self.is_ready(),
-            Verdict::StillThere => false,
-            Verdict::Conflict { mac, new } => {
-                if new {
-                    warn!(address = %self.address, mac = %mac, "somebody else on the network has the address; nobody takes it until that one is gone");
+            };
+            self.unasked = false;
+            match self.claims.hear(claimant, Instant::now()) {
+                Verdict::Free => return self.is_ready(),
+                // Not left to the next look at the lease: machines wait.
+                Verdict::StillThere => sleep(ASK_AGAIN).await,
+                Verdict::Conflict { mac, new } => {
+                    if new {
+                        warn!(address = %self.address, mac = %mac, "somebody else on the network has the address; nobody takes it until that one is gone");
+                    }
+                    self.notice.tell(mac).await;
                 }
-                self.notice.tell(mac).await;
-                false
             }
         }
+        false
     }
 
     fn holds(&self, asked: Instant) {
