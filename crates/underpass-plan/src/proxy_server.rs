@@ -55,7 +55,7 @@ pub struct Cluster {
 pub fn relay_table(generation: u64, observed: &Observed<'_>) -> RelayTable {
     let mut proxies = observed.proxies.clone();
     proxies.sort_by_key(|proxy| key(&proxy.metadata));
-    let targets = Targets::index(&observed.services, &observed.slices, observed.cluster);
+    let targets = Targets::index(observed);
     // In a pod serverIP comes and goes, and other pods come by another address.
     let everywhere = observed.cluster.is_some();
     let mut admission = Admission::new(everywhere);

@@ -12,7 +12,9 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use underpass_plan::proxy_server::{Observed, Proofs, Question, Way, backends, crossings, explain, relay_table};
+use underpass_plan::proxy_server::{
+    Cluster, Observed, Proofs, Question, Way, backends, crossings, explain, relay_table,
+};
 use underpass_resources::ProxyServer;
 use underpass_tables::{Endpoint, Expects, Listener, Opening, RelayTable, Route, Transport};
 
@@ -37,14 +39,17 @@ impl Objects {
         objects
     }
 
-    fn table(&self) -> RelayTable {
-        let observed = Observed {
+    fn observed(&self) -> Observed<'_> {
+        Observed {
             proxies: self.proxies.iter().collect(),
             services: self.services.iter().collect(),
             slices: self.slices.iter().collect(),
             cluster: None,
-        };
-        relay_table(7, &observed)
+        }
+    }
+
+    fn table(&self) -> RelayTable {
+        relay_table(7, &self.observed())
     }
 }
 
@@ -65,6 +70,46 @@ fn a_backend_that_is_new_is_not_ready_before_it_was_tried() {
     let now = Proofs::from([(new.clone(), Ok(()))]);
     assert!(status(Some(&now)).ready);
     assert_eq!(status(None).reason.as_deref(), Some("NotTried"));
+}
+
+/// Whoever may write a Service says where a name leads to. It must not be the proxy's own pages, nor what a node keeps for itself.
+#[test]
+fn a_name_opens_no_door_into_the_pod_or_its_node() {
+    let to = |address: &str, port: u16| {
+        let proxy = json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+            "metadata": { "name": "edge", "namespace": "n" },
+            "spec": {
+                "networkConfig": { "serverIP": "192.0.2.4/24" },
+                "backends": [{ "name": "b", "hostname": "b.example.com", "port": 6443, "targetService": "s", "targetNamespace": "n", "targetPort": port }],
+            },
+        });
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s", "namespace": "n" },
+            "spec": { "type": "ExternalName", "externalName": "elsewhere.example.com" },
+        });
+        let objects = Objects::read(&[proxy, service]);
+        let names = BTreeMap::from([("elsewhere.example.com".to_owned(), Ok(vec![address.parse().unwrap()]))]);
+        let cluster = Cluster { names, ..Cluster::default() };
+        let table = relay_table(7, &Observed { cluster: Some(&cluster), ..objects.observed() });
+        let route = &table.routes[0];
+        (route.endpoints.len(), route.trouble.clone())
+    };
+    let own = "service n/s leads to elsewhere.example.com, which is 127.0.0.1: there listens the proxy itself";
+    assert_eq!(to("127.0.0.1", 9901), (0, Some(own.to_owned())));
+    for (address, port) in [("127.0.0.9", 9902), ("::1", 9903), ("::ffff:127.0.0.1", 18000), ("127.0.0.1", 6443)] {
+        let (endpoints, trouble) = to(address, port);
+        assert_eq!(endpoints, 0, "{address}:{port}");
+        assert!(trouble.unwrap().ends_with(": there listens the proxy itself"), "{address}:{port}");
+    }
+    for address in ["169.254.169.254", "fe80::1", "::ffff:169.254.169.254", "0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
+        let (endpoints, trouble) = to(address, 80);
+        assert_eq!(endpoints, 0, "{address}");
+        assert!(trouble.unwrap().ends_with(": no service has such an address"), "{address}");
+    }
+    for (address, port) in [("192.0.2.9", 9901), ("2001:db8::9", 443), ("127.0.0.1", 8080)] {
+        assert_eq!(to(address, port), (1, None), "{address}:{port}");
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ const USER: u32 = 65532;
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// What Multus calls the first network that a pod joins beside that of all pods.
 const INTERFACE: &str = "net1";
+/// Its pages answer once the API server has told it what to carry. To start it anew while that is away helps nobody: an hour later, at the earliest.
+const START_SECONDS: u32 = 3600;
 /// Beyond the time that connections have to end, for everything else that an end takes.
 const GRACE: u32 = 15;
 
@@ -189,6 +191,7 @@ fn manager(observed: &Observed) -> Value {
     let mut container = ours(observed);
     container["args"].as_array_mut().expect("made above").push(json!(format!("--xds-port={}", spec.xds_port)));
     container["ports"] = json!([port("pages", MANAGER_PORT)]);
+    container["startupProbe"] = asked("/healthz", MANAGER_PORT, 1, START_SECONDS);
     container["livenessProbe"] = asked("/healthz", MANAGER_PORT, 10, 3);
     container["readinessProbe"] = asked("/readyz", MANAGER_PORT, 2, 3);
     container["resources"] = resources(spec.manager_resources.as_ref(), ["50m", "128Mi", "250m", "256Mi"]);
@@ -199,6 +202,7 @@ fn native(observed: &Observed) -> Value {
     let spec = &observed.object.spec;
     let mut container = ours(observed);
     container["ports"] = json!([port("proxy", spec.port), port("metrics", METRICS_PORT)]);
+    container["startupProbe"] = asked("/healthz", METRICS_PORT, 1, START_SECONDS);
     container["livenessProbe"] = asked("/healthz", METRICS_PORT, 10, 3);
     container["readinessProbe"] = asked("/ready", METRICS_PORT, 2, 3);
     container["resources"] = resources(spec.resources.as_ref(), ["100m", "256Mi", "500m", "512Mi"]);

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 const XDS_CLUSTER: &str = "xds_cluster";
 /// The cluster by which Envoy's own pages are shown elsewhere, by a listener that it is told of.
 pub const ADMIN_CLUSTER: &str = "admin";
-/// When nothing else is asked for: more than a proxy carries, less than what exhausts a machine.
+/// When nothing else is asked for: more than a proxy carries, and fewer than what takes all of a container's descriptors, of which each takes
+/// two. An Envoy that has none left for the next connection ends, with all of its connections.
 const MOST_CONNECTIONS: u32 = 50_000;
 // Linux' numbers.
 const SOL_SOCKET: u8 = 1;
@@ -32,7 +33,8 @@ pub struct Bootstrap<'a> {
 impl Bootstrap<'_> {
     pub fn to_json(&self) -> Value {
         let clusters = [self.xds_cluster(), static_cluster(ADMIN_CLUSTER, self.admin)];
-        let by_ads = || json!({ "ads": {}, "resource_api_version": "V3" });
+        // Without a time-out, or an Envoy that nobody has told anything would say after 15 seconds that it is ready.
+        let by_ads = || json!({ "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" });
         json!({
             "node": { "id": self.node, "cluster": self.node.rsplit('/').next() },
             "admin": self.admin(),

@@ -1,14 +1,16 @@
 //! From a Service and its port to the endpoints that answer there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint as Listed, EndpointPort, EndpointSlice};
+use underpass_resources::ProxyServer;
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
+use underpass_resources::proxy_server::OWN_PORTS;
 use underpass_tables::{Endpoint, Reject};
 
-use super::{Cluster, key};
+use super::{Cluster, Observed, key};
 
 /// The label that says whose endpoints a slice lists.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -23,6 +25,8 @@ pub(super) struct Targets<'a> {
     services: HashMap<Key<'a>, &'a Service>,
     slices: HashMap<Key<'a>, Vec<Slice<'a>>>,
     cluster: Option<&'a Cluster>,
+    /// What listens in the proxy's own pod.
+    own_ports: HashSet<u16>,
     rejects: Vec<Reject>,
 }
 
@@ -41,10 +45,12 @@ struct Host<'a> {
 }
 
 impl<'a> Targets<'a> {
-    pub(super) fn index(services: &[&'a Service], slices: &[&'a EndpointSlice], cluster: Option<&'a Cluster>) -> Self {
-        let services = services.iter().map(|service| (key(&service.metadata), *service)).collect();
-        let mut targets = Self { services, slices: HashMap::new(), cluster, rejects: Vec::new() };
-        for slice in slices {
+    pub(super) fn index(observed: &Observed<'a>) -> Self {
+        let services = observed.services.iter().map(|service| (key(&service.metadata), *service)).collect();
+        let own_ports = observed.proxies.iter().flat_map(|proxy| own_ports(proxy)).collect();
+        let mut targets =
+            Self { services, slices: HashMap::new(), cluster: observed.cluster, own_ports, rejects: Vec::new() };
+        for slice in &observed.slices {
             targets.add(slice);
         }
         targets.rejects.sort_by(|one, other| one.entry.cmp(&other.entry));
@@ -71,7 +77,7 @@ impl<'a> Targets<'a> {
         if slices.is_empty() {
             let own = own_address(service).filter(|_| self.cluster.is_some());
             let own = own.map(|address| vec![SocketAddr::new(address, backend.target_port).into()]);
-            return own.ok_or_else(|| without_slices(service, namespace, name));
+            return own.ok_or_else(|| self.without_slices(service, namespace, name));
         }
         let mut endpoints = sorted(slices.iter().flat_map(|slice| slice.endpoints(port, backend)));
         if endpoints.iter().all(|endpoint| endpoint.draining) {
@@ -95,9 +101,37 @@ impl<'a> Targets<'a> {
             Some(None) => Err(format!("{led}, which is being resolved")),
             Some(Some(Err(reason))) => Err(format!("{led}, which cannot be resolved: {reason}")),
             Some(Some(Ok(addresses))) => {
-                Ok(sorted(addresses.iter().map(|address| SocketAddr::new(*address, backend.target_port).into())))
+                let port = backend.target_port;
+                if let Some((address, reason)) = addresses.iter().find_map(|it| Some((it, self.forbidden(*it, port)?)))
+                {
+                    return Err(format!("{led}, which is {address}: {reason}"));
+                }
+                Ok(sorted(addresses.iter().map(|address| SocketAddr::new(*address, port).into())))
             }
         }
+    }
+
+    /// Why nobody is led there, though a name says so. Of addresses in EndpointSlices the API server sees to that; whoever may write a name
+    /// could otherwise open the pod's own pages, and what its node keeps for itself, to everybody who reaches the proxy.
+    fn forbidden(&self, address: IpAddr, port: u16) -> Option<&'static str> {
+        let is_link_local = match address.to_canonical() {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        let address = address.to_canonical();
+        if is_link_local || address.is_unspecified() || address.is_multicast() {
+            return Some("no service has such an address");
+        }
+        (address.is_loopback() && self.own_ports.contains(&port)).then_some("there listens the proxy itself")
+    }
+
+    fn without_slices(&self, service: &Service, namespace: &str, name: &str) -> String {
+        let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+        if selector.is_none_or(BTreeMap::is_empty) {
+            let why = if self.cluster.is_some() { ", and is headless" } else { ": not resolvable from a file" };
+            return format!("service {namespace}/{name} has no selector and no EndpointSlice{why}");
+        }
+        format!("no EndpointSlice is labelled {SERVICE_NAME}={name} in namespace {namespace}")
     }
 
     fn add(&mut self, slice: &'a EndpointSlice) {
@@ -144,6 +178,12 @@ impl Slice<'_> {
     }
 }
 
+/// What listens in the pod of a proxy.
+fn own_ports(proxy: &ProxyServer) -> impl Iterator<Item = u16> {
+    let listeners = proxy.spec.backends.iter().map(|backend| backend.port);
+    OWN_PORTS.into_iter().chain([proxy.spec.xds_port]).chain(listeners)
+}
+
 /// Each address once: while an endpoint moves from one slice to another both list it, and whoever calls it ready is right.
 fn sorted(endpoints: impl Iterator<Item = Endpoint>) -> Vec<Endpoint> {
     let mut endpoints: Vec<Endpoint> = endpoints.collect();
@@ -177,14 +217,6 @@ fn own_address(service: &Service) -> Option<IpAddr> {
     let spec = service.spec.as_ref()?;
     let has_selector = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
     if has_selector { None } else { spec.cluster_ip.as_deref()?.parse().ok() }
-}
-
-fn without_slices(service: &Service, namespace: &str, name: &str) -> String {
-    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    if selector.is_none_or(BTreeMap::is_empty) {
-        return format!("service {namespace}/{name} has no selector and no EndpointSlice: not resolvable from a file");
-    }
-    format!("no EndpointSlice is labelled {SERVICE_NAME}={name} in namespace {namespace}")
 }
 
 fn protocol(backend: &ProxyBackend) -> &'static str {

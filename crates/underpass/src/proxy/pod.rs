@@ -36,6 +36,8 @@ const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 /// How soon is tried again what did not work, and what did.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 const TRY_FOR_EVER: Duration = Duration::from_secs(30);
+/// What is old news to us: somebody may have replaced the status, or restored the object without it.
+const SAY_AGAIN: Duration = Duration::from_secs(120);
 /// For the API server to take a report.
 const SAY_TIME: Duration = Duration::from_secs(10);
 /// What the data plane says about its endpoints.
@@ -85,6 +87,7 @@ pub(crate) struct Reporter {
     proofs: Option<Proofs>,
     /// What the cluster knows; None: nothing for certain.
     said: Option<PodReport>,
+    said_at: Instant,
 }
 
 impl Reporter {
@@ -103,6 +106,7 @@ impl Reporter {
             newest,
             proofs: None,
             said: None,
+            said_at: Instant::now(),
         }
     }
 
@@ -156,7 +160,7 @@ impl Reporter {
 
     async fn say(&mut self, told: &Told) {
         let report = self.report(told).await;
-        if self.said.as_ref() == Some(&report) {
+        if self.said.as_ref() == Some(&report) && self.said_at.elapsed() < SAY_AGAIN {
             return;
         }
         let name = told.proxy.metadata.name.as_deref().unwrap_or_default();
@@ -170,7 +174,7 @@ impl Reporter {
         let patch = Patch::Apply(&body);
         let why = match timeout(SAY_TIME, self.objects.patch_status(name, &params, &patch)).await {
             Ok(Ok(_)) => {
-                self.said = Some(report);
+                (self.said, self.said_at) = (Some(report), Instant::now());
                 return;
             }
             Ok(Err(error)) => Answer::from(error).to_string(),
@@ -327,6 +331,20 @@ mod tests {
         let patience = SAY_TIME + ADMIN_TIME + Duration::from_secs(1);
         timeout(patience, reporter.say(&told(None))).await.expect("a report has a deadline");
         assert_eq!(reporter.said, None, "nobody knows what became of it");
+    }
+
+    /// A status that somebody has replaced has all pods in it again.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_said_long_ago_is_said_again() {
+        let (client, mut heard) = listening();
+        let (mut reporter, _newest) = reporter(client);
+        reporter.say(&told(None)).await;
+        reporter.say(&told(None)).await;
+        heard.try_recv().expect("it is told");
+        assert!(heard.try_recv().is_err(), "nothing is told twice");
+        sleep(SAY_AGAIN).await;
+        reporter.say(&told(None)).await;
+        heard.try_recv().expect("it is told again");
     }
 
     #[tokio::test(start_paused = true)]
