@@ -111,6 +111,7 @@ fn side_by_side(lab: &Lab) {
         Box::new(|| crossing::by_name_by_port_and_by_default(lab, Plane::NewestEnvoy, 112)),
         Box::new(|| troubles::an_address_of_another_proxy_is_told(lab)),
         Box::new(|| troubles::what_others_have_is_not_used(lab)),
+        Box::new(|| troubles::pods_that_are_refused_are_told(lab)),
         Box::new(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 1, [124, 125])),
         Box::new(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 2, [126, 127])),
         Box::new(|| changing::what_people_change_by_hand_stays(lab)),

@@ -1,9 +1,9 @@
 //! What the documents tell people to look for is said on the object by itself.
 
-use serde_json::json;
-use underpass_testbed::{HostedControlPlane, HostedService, Lab};
+use serde_json::{Value, json};
+use underpass_testbed::{HostedControlPlane, HostedService, Lab, wait_until};
 
-use super::{Plane, Site, backend};
+use super::{Plane, ROLLOUT, Site, backend};
 
 pub(super) fn are_told_on_the_object(lab: &Lab) {
     let site = Site::new(lab, Plane::Native, 116);
@@ -43,7 +43,7 @@ pub(super) fn are_told_on_the_object(lab: &Lab) {
     }
 }
 
-fn an_image_that_is_not_there(site: &Site<'_>, backends: &[serde_json::Value]) {
+fn an_image_that_is_not_there(site: &Site<'_>, backends: &[Value]) {
     let mut proxy = site.proxy("edge", backends);
     proxy["spec"]["managerImage"] = json!("lab.local/nowhere:1");
     site.apply(&proxy);
@@ -71,6 +71,56 @@ pub(super) fn an_address_of_another_proxy_is_told(lab: &Lab) {
     let vm = lab.machine("192.168.129.50/24");
     let fetched = vm.fetch("https://api.example.com:6443/", &site.server_ip(), &hosted.authority());
     assert_eq!(fetched.code, Some(0), "{fetched}");
+}
+
+/// Who refuses them, and in which words, stands on the object: the cluster's own standards, and what an OpenShift says of its constraints.
+pub(super) fn pods_that_are_refused_are_told(lab: &Lab) {
+    let site = Site::new(lab, Plane::Native, 131);
+    let mut proxy = site.proxy(
+        "edge",
+        &[json!({
+            "name": "api", "hostname": "api.example.com", "port": 6443,
+            "targetService": "kubernetes", "targetPort": 443, "targetNamespace": "default",
+        })],
+    );
+    // To move an address takes more than the namespace allows.
+    proxy["spec"]["replicas"] = json!(2);
+    site.apply(&proxy);
+    let message = site.becomes("edge", "Degraded", "True", "PodsRefused");
+    assert!(message.contains("violates PodSecurity") && message.contains("NET_ADMIN"), "{message}");
+    proxy["spec"]["replicas"] = json!(1);
+    site.apply(&proxy);
+    site.is_ready("edge");
+    let policy = denying_all_pods(&site);
+    wait_until("SCCDenied of edge", ROLLOUT, || {
+        site.kubectl().ok("delete pods -l app=proxy-server --wait=false");
+        site.condition("edge", "Degraded").filter(|(status, reason, _)| status == "True" && reason == "SCCDenied")
+    });
+    site.becomes("edge", "Ready", "False", "SCCDenied");
+    site.kubectl().ok(&format!("delete validatingadmissionpolicy,validatingadmissionpolicybinding {policy}"));
+}
+
+/// As an OpenShift does that has no constraint for them; nothing else here enforces any. The name of both objects that do so.
+fn denying_all_pods(site: &Site<'_>) -> String {
+    let name = format!("no-constraint-{}", site.namespace.name);
+    let kind = |kind: &str, spec: Value| {
+        let api = "admissionregistration.k8s.io/v1";
+        json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name }, "spec": spec })
+    };
+    let pods = json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] });
+    let denies =
+        json!({ "expression": "false", "message": "unable to validate against any security context constraint" });
+    site.apply(&kind(
+        "ValidatingAdmissionPolicy",
+        json!({ "matchConstraints": { "resourceRules": [pods] }, "validations": [denies] }),
+    ));
+    let here =
+        json!({ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": site.namespace.name } } });
+    site.apply(&kind(
+        "ValidatingAdmissionPolicyBinding",
+        json!({ "policyName": name, "validationActions": ["Deny"], "matchResources": here }),
+    ));
+    name
 }
 
 /// An account that was there before gets none of our rights, and nothing is started.

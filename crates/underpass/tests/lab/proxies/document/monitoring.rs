@@ -44,6 +44,7 @@ pub(super) fn with_our_own(reader: &Reader<'_>, tenant: &Tenant<'_>) {
     let clusters = configuration.pointer(ACTIVE_CLUSTERS).unwrap().to_string();
     assert!(clusters.contains("clusters-mycluster/oauth-openshift:443"), "{clusters}");
     drop(open);
+    uses_resources(reader);
     let log = reader.types(super::starting::MANAGER_LOGS);
     for phrase in [
         "Discovered endpoints for service clusters-mycluster/oauth-openshift:443",
