@@ -101,7 +101,14 @@ impl Connection {
     }
 
     pub(crate) async fn find_container(&self, id: &str) -> Result<Option<Container>, EngineError> {
-        let found = if_found(self.get(&format!("/containers/{}/json", encoded(id))).await)?.map(describe);
+        let last = Instant::now() + ASK;
+        let found = loop {
+            let answer = if_found(self.get(&format!("/containers/{}/json", encoded(id))).await);
+            if !answer.as_ref().is_err_and(has_ended_meanwhile) || Instant::now() > last {
+                break answer?.map(describe);
+            }
+            sleep(LOOK).await;
+        };
         // An engine takes the beginning of an id for the id.
         Ok(found.filter(|container| container.id == id || container.name == id))
     }
@@ -189,6 +196,11 @@ impl Connection {
             ..ContainerCreateBody::default()
         }
     }
+}
+
+/// Podman describes a container that it takes for running by looking at its first process, and refuses when that has ended by then.
+fn has_ended_meanwhile(error: &EngineError) -> bool {
+    matches!(error, EngineError::Refused(why) if why.contains("no such process"))
 }
 
 fn host_config(request: &ContainerRequest) -> HostConfig {

@@ -1,5 +1,6 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
+use std::time::Instant;
 
 use underpass_engines::labels::{CREATOR_START, INSTANCE, UID, labels};
 use underpass_engines::{ContainerEngine, ContainerRequest, ContainerState, EngineError, File, Limits, Port, Protocol};
@@ -15,6 +16,7 @@ on_both!(
     obeys_limits,
     has_the_environment_that_was_asked_for,
     tells_how_it_ended,
+    can_be_looked_at_while_it_ends,
     is_made_once,
     is_found_by_label_and_removed_in_any_state,
     has_a_private_folder_that_is_found_by_all_its_labels,
@@ -70,6 +72,17 @@ async fn is_reachable_at_its_published_port(test: TestEngine) {
         (!page.is_empty()).then_some(page)
     });
     assert!(page.await.ends_with("from the container"));
+}
+
+/// Podman refuses to describe one whose process ends while it looks.
+async fn can_be_looked_at_while_it_ends(test: TestEngine) {
+    for _ in 0..10 {
+        let id = run(&test, &shell(&test, None, ":").await).await;
+        let last = Instant::now() + PATIENCE;
+        while test.engine.find_container(&id).await.unwrap().unwrap().state != ContainerState::Ended {
+            assert!(Instant::now() < last, "it does not end");
+        }
+    }
 }
 
 async fn gets_files_that_only_it_can_read(test: TestEngine) {
