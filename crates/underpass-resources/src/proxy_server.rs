@@ -129,7 +129,7 @@ pub struct ProxyServerSpec {
     #[schemars(range(min = 0, max = 3600))]
     pub drain_seconds: u32,
 
-    /// Limits for all backends together. Left out: none.
+    /// Limits for all backends together. Left out: none, but see maxConnections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<ConnectionLimits>,
 
@@ -235,7 +235,8 @@ impl LogLevel {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionLimits {
-    /// Connections at once; more are refused.
+    /// Connections at once; more are refused. Left out: as many as the machine carries; with dataPlane Envoy 50000, because an Envoy that
+    /// runs out of file descriptors ends with all of its connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_connections: Option<u32>,
