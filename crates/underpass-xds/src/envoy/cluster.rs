@@ -31,6 +31,10 @@ use super::{number, span, typed};
 const SET_ASIDE_AFTER: u32 = 5;
 const SET_ASIDE_FOR: Duration = Duration::from_secs(30);
 const SET_ASIDE_AT_MOST: Duration = Duration::from_secs(300);
+/// An endpoint that is known to be ill is not dialled unless none is known to be well: a wrong verdict must not make an outage of its own.
+/// Envoy takes whole percents of the endpoints, draining ones among them, and zero for never; so one that is well among more than a hundred
+/// counts for none.
+const ALL_ARE_TRIED_BELOW: f64 = 1.0;
 /// Whoever is silent this long is asked whether it is still there.
 pub(super) const KEEPALIVE_AFTER: u32 = 60;
 pub(super) const KEEPALIVE_EVERY: u32 = 15;
@@ -61,9 +65,8 @@ pub(super) fn cluster(route: &Route) -> Cluster {
             tcp_keepalive: Some(keepalive()),
             ..UpstreamConnectionOptions::default()
         }),
-        // An endpoint that is known to be ill is not dialled, however many others are.
         common_lb_config: Some(CommonLbConfig {
-            healthy_panic_threshold: Some(Percent { value: 0.0 }),
+            healthy_panic_threshold: Some(Percent { value: ALL_ARE_TRIED_BELOW }),
             ..CommonLbConfig::default()
         }),
         transport_socket: route.proxy_header.map(with_header),
@@ -90,6 +93,8 @@ fn by_the_same_stream() -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),
         config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        // Without end: after Envoy's own 15 seconds it would go on with a cluster of which nobody has told it the endpoints.
+        initial_fetch_timeout: Some(span(Duration::ZERO)),
         ..ConfigSource::default()
     }
 }
@@ -115,8 +120,8 @@ fn outliers() -> OutlierDetection {
         enforcing_success_rate: Some(number(0)),
         base_ejection_time: Some(span(SET_ASIDE_FOR)),
         max_ejection_time: Some(span(SET_ASIDE_AT_MOST)),
-        // Never all of them: one that may be ill is better than none.
-        max_ejection_percent: Some(number(50)),
+        // All of them if need be, since then all are tried: of many dead ones a bound would keep some in turn.
+        max_ejection_percent: Some(number(100)),
         ..OutlierDetection::default()
     }
 }

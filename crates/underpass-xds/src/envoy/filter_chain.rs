@@ -26,7 +26,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 use prost::{Message, Name};
-use underpass_tables::{Listener, Route};
+use underpass_tables::{Listener, ProxyHeader, Route};
 
 use super::{cidr, number, span, typed};
 
@@ -64,9 +64,9 @@ pub(super) fn chains(listener: &Listener, routes: &[Arc<Route>]) -> Vec<FilterCh
 
 /// Whether the chains of both are the same: everything of a route that goes into them.
 pub(super) fn alike(one: &Route, other: &Route) -> bool {
-    let Route { name, target, sources, idle_timeout, connect_attempts, .. } = one;
-    (name, target, sources, idle_timeout, connect_attempts)
-        == (&other.name, &other.target, &other.sources, &other.idle_timeout, &other.connect_attempts)
+    let Route { sources, idle_timeout, connect_attempts, .. } = one;
+    one.goes_on_as(other)
+        && (sources, idle_timeout, connect_attempts) == (&other.sources, &other.idle_timeout, &other.connect_attempts)
 }
 
 fn protocol(protocol: &str) -> FilterChainMatch {
@@ -81,17 +81,21 @@ fn chain(name: String, matching: FilterChainMatch, route: &Route, filters: Vec<F
             ..matching
         }),
         filters,
-        // Connections that were made for another target are drained with their chain.
         metadata: Some(Metadata {
-            filter_metadata: [("underpass".to_owned(), target(route))].into(),
+            filter_metadata: [("underpass".to_owned(), made_for(route))].into(),
             ..Metadata::default()
         }),
         ..FilterChain::default()
     }
 }
 
-fn target(route: &Route) -> Struct {
-    let target = Value { kind: Some(Kind::StringValue(route.target.clone())) };
+/// Connections that were made for another target, or with another header, are drained with their chain. In one word: a map with two has no order.
+fn made_for(route: &Route) -> Struct {
+    let header = route.proxy_header.map_or("", |header| match header {
+        ProxyHeader::V1 => " by PROXY V1",
+        ProxyHeader::V2 => " by PROXY V2",
+    });
+    let target = Value { kind: Some(Kind::StringValue(format!("{}{header}", route.target))) };
     Struct { fields: [("target".to_owned(), target)].into() }
 }
 

@@ -13,7 +13,9 @@ use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use prost::Message;
-use underpass_tables::{CheckKind, Endpoint, HealthCheck, RelayTable, Route, RouteId, Rule, Rules, Unnamed};
+use underpass_tables::{
+    Balance, CheckKind, Endpoint, HealthCheck, ProxyHeader, RelayTable, Route, RouteId, Rule, Rules, Unnamed,
+};
 use underpass_xds::{Kind, Snapshot, Translator};
 
 use crate::table;
@@ -177,6 +179,42 @@ fn a_route_that_leads_elsewhere_has_another_chain() {
     let after = chains(&Translator::default().snapshot(&table));
     let same: Vec<bool> = before.iter().zip(&after).map(|(one, other)| one == other).collect();
     assert_eq!(same, [false, true], "connections of the old target are drained, others are not");
+}
+
+#[test]
+fn a_route_that_sends_another_header_has_another_chain() {
+    let (mut translator, mut table) = (Translator::default(), edge());
+    let mut chains_with = |proxy_header| {
+        table.routes[0] = Arc::new(Route { proxy_header, ..(*table.routes[0]).clone() });
+        chains(&translator.snapshot(&table))
+    };
+    let [none, one, two] = [None, Some(ProxyHeader::V1), Some(ProxyHeader::V2)].map(&mut chains_with);
+    assert_eq!([&none[1], &one[1]], [&two[1]; 2], "others are not drained");
+    assert!(none[0] != one[0] && one[0] != two[0] && none[0] != two[0]);
+    assert_eq!(chains_with(None), none);
+}
+
+/// What a chain does not have cannot end its connections.
+#[test]
+fn limits_and_other_ways_of_connecting_leave_the_chains_as_they_are() {
+    let (mut translator, mut table) = (Translator::default(), edge());
+    let before = translator.snapshot(&table);
+    table.routes[0] = Arc::new(Route {
+        max_connections: Some(7),
+        connect_timeout: Duration::from_secs(7),
+        balance: Balance::LeastConnections,
+        ..(*table.routes[0]).clone()
+    });
+    assert_eq!(changed(&before, &translator.snapshot(&table)), ["Cluster a"]);
+}
+
+/// Envoy's own 15 seconds would give it one without endpoints.
+#[test]
+fn a_cluster_waits_for_its_endpoints_however_long() {
+    let snapshot = Translator::default().snapshot(&edge());
+    let said = Cluster::decode(snapshot.clusters.get("a").unwrap().value.as_slice()).unwrap();
+    let timeout = said.eds_cluster_config.unwrap().eds_config.unwrap().initial_fetch_timeout;
+    assert_eq!(timeout.map(|time| (time.seconds, time.nanos)), Some((0, 0)));
 }
 
 #[test]
