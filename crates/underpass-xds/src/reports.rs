@@ -79,7 +79,7 @@ impl Default for Reports {
 }
 
 impl Reports {
-    /// Of an Envoy that is connected, or was.
+    /// Of an Envoy that is connected, or was a moment ago.
     pub fn of(&self, node: &str) -> Option<Report> {
         self.nodes.lock().get(node).cloned()
     }
@@ -89,17 +89,22 @@ impl Reports {
         self.changes.subscribe()
     }
 
-    /// It is gone for good.
-    pub fn forget(&self, node: &str) {
-        self.nodes.lock().remove(node);
-    }
-
     pub(crate) fn connected(&self, node: &str) {
         self.note(node, |report| report.streams += 1);
     }
 
     pub(crate) fn disconnected(&self, node: &str) {
         self.note(node, |report| report.streams = report.streams.saturating_sub(1));
+    }
+
+    /// Nothing is known of one that has no stream. Whoever invents names is forgotten by it too.
+    pub(crate) fn forget_if_gone(&self, node: &str) {
+        let mut nodes = self.nodes.lock();
+        if nodes.get(node).is_some_and(|report| report.streams == 0) {
+            nodes.remove(node);
+            drop(nodes);
+            self.changes.send_modify(|count| *count += 1);
+        }
     }
 
     pub(crate) fn answered(&self, node: &str, kind: Kind, version: Arc<str>, refusal: Option<String>) {
@@ -117,6 +122,14 @@ impl Reports {
         let outcome = Outcome { accepted: Some(version.clone()), rejected: None };
         if self.of(node).is_none_or(|report| *report.of(kind) != outcome) {
             self.note(node, |report| *report.of_mut(kind) = outcome);
+        }
+    }
+
+    /// It asks anew and does not have everything: what it took was taken by another process of the same name, or is not the newest. A refusal
+    /// stands until it says something else to what it is told now.
+    pub(crate) fn begins_anew(&self, node: &str, kind: Kind) {
+        if self.of(node).is_some_and(|report| report.of(kind).accepted.is_some()) {
+            self.note(node, |report| report.of_mut(kind).accepted = None);
         }
     }
 
