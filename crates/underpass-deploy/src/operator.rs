@@ -4,13 +4,15 @@ use serde_json::{Value, json};
 
 use crate::{OPERATOR, Platform, Terms};
 
-/// Where health and metrics are served.
+/// Where health and metrics are served: over plain HTTP, since the pages have no secrets and their port takes no orders.
 const PORT: u16 = 8080;
+/// Of the Service that leads there.
+const METRICS: &str = "underpass-operator-metrics";
 /// The user that the image names, which exists nowhere else.
 const USER: u32 = 65532;
 
 pub(crate) fn objects(terms: &Terms) -> Vec<Value> {
-    vec![network_policy(terms), disruption_budget(terms), deployment(terms)]
+    vec![network_policy(terms), disruption_budget(terms), metrics_service(terms), deployment(terms)]
 }
 
 fn selector() -> Value {
@@ -85,7 +87,8 @@ fn container(terms: &Terms) -> Value {
 
 fn arguments(terms: &Terms) -> Vec<String> {
     let image = terms.image.as_str().unwrap_or_default();
-    let mut arguments = vec!["operator".to_owned(), format!("--listen=0.0.0.0:{PORT}"), format!("--image={image}")];
+    // Of both families: a kubelet probes the pod by the address that the cluster gave it, and a port-forward comes by loopback.
+    let mut arguments = vec!["operator".to_owned(), format!("--listen=[::]:{PORT}"), format!("--image={image}")];
     if terms.platform == Platform::OpenShift {
         arguments.push("--openshift".to_owned());
     }
@@ -112,6 +115,19 @@ fn disruption_budget(terms: &Terms) -> Value {
             "selector": { "matchLabels": selector() },
             // One that does not work need not be kept from leaving its node.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    })
+}
+
+/// A name for what the pods count. Those that wait are among them: each tells for itself whether it leads.
+fn metrics_service(terms: &Terms) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": terms.namespaced("operator", METRICS),
+        "spec": {
+            "selector": selector(),
+            "ports": [{ "name": "http", "port": PORT, "protocol": "TCP", "targetPort": "http" }],
         },
     })
 }

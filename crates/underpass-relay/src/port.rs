@@ -2,7 +2,8 @@
 //!
 //! It cannot be used up by those who connect and stay: there are limits to how many, how long, and how much they may say.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::AbortHandle;
 use underpass_tables::Transport;
@@ -61,14 +64,14 @@ pub enum PortError {
     Open {
         address: SocketAddr,
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     #[error("the port {address} cannot be kept to those who come by {device}, which takes Linux 5.7 or newer")]
     Device {
         address: SocketAddr,
         device: String,
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -83,8 +86,14 @@ impl Page {
 }
 
 impl Port {
+    /// `[::]` is every address of both families, or of IPv4 where the kernel has no other. Async because it takes a runtime to be called in.
     pub async fn bind(address: SocketAddr) -> Result<Self, PortError> {
-        Self::of(TcpListener::bind(address).await, address)
+        let listener = socket(address).and_then(|socket| listen(socket, address));
+        let listener = listener.or_else(|error| {
+            let ipv4 = instead_of_ipv6(address, &error).ok_or(error)?;
+            listen(socket(ipv4)?, ipv4)
+        });
+        Self::of(listener, address)
     }
 
     /// Only for those who come by this device, see [`listen_on_device`].
@@ -92,7 +101,7 @@ impl Port {
         Self::of(Ok(listen_on_device(address, device)?), address)
     }
 
-    fn of(listener: std::io::Result<TcpListener>, address: SocketAddr) -> Result<Self, PortError> {
+    fn of(listener: io::Result<TcpListener>, address: SocketAddr) -> Result<Self, PortError> {
         let explained = |source| PortError::Open { address, source };
         let listener = listener.map_err(explained)?;
         let address = listener.local_addr().map_err(explained)?;
@@ -141,11 +150,32 @@ impl Port {
 /// loopback is routed (as kube-proxy has it on nodes, and pods inherit it) even those for 127.0.0.1.
 pub fn listen_on_device(address: SocketAddr, device: &str) -> Result<TcpListener, PortError> {
     let explained = |source| PortError::Open { address, source };
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(explained)?;
+    let socket = socket(address).map_err(explained)?;
     let kept = socket.bind_device(Some(device.as_bytes()));
     kept.map_err(|source| PortError::Device { address, device: device.to_owned(), source })?;
-    socket.set_reuseaddr(true).and_then(|()| socket.bind(address)).map_err(explained)?;
-    socket.listen(BACKLOG).map_err(explained)
+    listen(socket, address).map_err(explained)
+}
+
+fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    if address.is_ipv4() {
+        return TcpSocket::new_v4();
+    }
+    let socket = TcpSocket::new_v6()?;
+    // Whatever the machine's habit is (net.ipv6.bindv6only).
+    set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    Ok(socket)
+}
+
+fn listen(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpListener> {
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// What every address is where there is no IPv6.
+fn instead_of_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
+    let lacks_ipv6 = Errno::from_io_error(error) == Some(Errno::AFNOSUPPORT);
+    (lacks_ipv6 && address.ip() == Ipv6Addr::UNSPECIFIED).then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
 /// Somebody who is connected.
@@ -214,4 +244,30 @@ fn respond(page: Page) -> Response<Full<Bytes>> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_address_is_of_both_families() {
+        let port = Port::bind("[::]:0".parse().unwrap()).await.unwrap();
+        let number = port.address().port();
+        for address in ["127.0.0.1", "::1"] {
+            TcpStream::connect((address, number)).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+        }
+        let port = Port::bind("[::1]:0".parse().unwrap()).await.unwrap();
+        let other = TcpStream::connect(("127.0.0.1", port.address().port())).await;
+        assert_eq!(other.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    /// No kernel without IPv6 is at hand: this is what one says.
+    #[test]
+    fn without_ipv6_every_address_is_of_ipv4() {
+        let instead = |address: &str, errno| instead_of_ipv6(address.parse().unwrap(), &io::Error::from(errno));
+        assert_eq!(instead("[::]:80", Errno::AFNOSUPPORT), Some("0.0.0.0:80".parse().unwrap()));
+        assert_eq!(instead("[::1]:80", Errno::AFNOSUPPORT), None, "one that there is not");
+        assert_eq!(instead("[::]:80", Errno::ADDRINUSE), None);
+    }
 }

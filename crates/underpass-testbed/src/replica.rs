@@ -1,6 +1,6 @@
 //! A running `underpass operator`, as one of several, and what it says of itself.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -30,7 +30,13 @@ impl Replica {
     /// One that was told everything but where to listen.
     #[track_caller]
     pub fn launch(launch: Launch) -> Self {
-        let (mut process, home) = launch.args(["--listen", "127.0.0.1:0"]).spawn();
+        Self::listening(launch, "127.0.0.1:0")
+    }
+
+    /// One that has its pages there, on a port of the system's choice.
+    #[track_caller]
+    pub fn listening(launch: Launch, address: &str) -> Self {
+        let (mut process, home) = launch.args(["--listen", address]).spawn();
         let pages = process.wait_for_stderr("where its pages are", |text| {
             let line: Value = text.lines().find(|line| line.contains("operator started"))?.parse().ok()?;
             line["fields"]["listen"].as_str()?.parse().ok()
@@ -70,7 +76,14 @@ impl Replica {
     /// Status and text of one of its pages.
     #[track_caller]
     pub fn get(&self, path: &str) -> (u16, String) {
-        http::get(self.pages, path).unwrap_or_else(|error| panic!("{path}: {error}"))
+        self.get_by(self.pages.ip(), path)
+    }
+
+    /// The same, by another of its addresses than the one that it names.
+    #[track_caller]
+    pub fn get_by(&self, ip: IpAddr, path: &str) -> (u16, String) {
+        let address = SocketAddr::from((ip, self.pages.port()));
+        http::get(address, path).unwrap_or_else(|error| panic!("{path} of {address}: {error}"))
     }
 
     /// One number of /metrics, if there is one and it comes in time.
