@@ -31,7 +31,9 @@ use crate::plan::{Action, Failure, Finalizer, Plan, Subject};
 use network::Network;
 
 pub use network::asked_addresses;
-pub use place::{DEPLOYMENT, KINDS, NAMESPACE, NETWORK_ATTACHMENT, places, report_writer, role, target_namespaces};
+pub use place::{
+    DEPLOYMENT, KINDS, LEASE, NAMESPACE, NETWORK_ATTACHMENT, places, report_writer, role, target_namespaces,
+};
 
 /// Held while something stands where owner references do not reach.
 pub const FINALIZER: &str = "underpass.dev/proxy-server";

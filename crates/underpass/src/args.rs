@@ -198,11 +198,13 @@ const INSTALL_EXAMPLES: &str = "\
 Examples:
   underpass install
   underpass install --context staging --image registry.example/underpass:0.1.0
-  underpass install --dry-run -o yaml | kubectl diff -f -
+  underpass install --dry-run -o yaml
+  underpass install --dry-run --context staging | kubectl --context staging diff --server-side --field-manager underpass-install -f -
 
 The cluster is asked first whether it would take everything; when it would not, nothing is changed. Objects of ours are kept, and so is
-what was built for them. What an older version had and this one has not is removed. --dry-run prints what would be applied and asks
-nobody, so that --platform and --api-server-port have their defaults (kubernetes, 6443) unless said.
+what was built for them. What an older version had and this one has not is removed. --dry-run prints what would be applied to the cluster
+that --kubeconfig or --context names; with neither it asks nobody, so that --platform and --api-server-port have their defaults (kubernetes,
+6443) unless said.
 
 Exit codes: 0 the operator works; 1 it does not, and why is on stderr; 130 interrupted.";
 
@@ -213,7 +215,8 @@ Examples:
   underpass uninstall --yes                 nobody is asked
 
 Objects go first, in dependency order, while the operator can still remove what it built for them; then the operator, the
-definitions and the namespace, which stays when others use it. Where no operator works any more, install it again first.
+definitions and the namespace, which stays when others use it. Where no operator works any more, install it again first. What was built
+for objects whose finalizers somebody took away is named, and nothing more is removed before it is gone.
 
 Exit codes: 0 nothing is left; 1 something is, or the answer was not yes; 130 interrupted.";
 
@@ -285,7 +288,7 @@ pub(crate) struct Install {
     /// How many seconds the operator may take until it works
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     pub(crate) timeout: u64,
-    /// Print what would be applied, and ask nobody
+    /// Print what would be applied; nobody is asked unless --kubeconfig or --context names a cluster
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// What --dry-run prints

@@ -17,7 +17,7 @@ const MANAGER_LENGTH: usize = 128;
 pub const NAMESPACE: ObjectKind = kind("v1", "Namespace", "namespaces");
 pub const NETWORK_ATTACHMENT: ObjectKind =
     kind("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", "network-attachment-definitions");
-pub(super) const LEASE: ObjectKind = kind("coordination.k8s.io/v1", "Lease", "leases");
+pub const LEASE: ObjectKind = kind("coordination.k8s.io/v1", "Lease", "leases");
 pub(super) const SERVICE_ACCOUNT: ObjectKind = kind("v1", "ServiceAccount", "serviceaccounts");
 pub(super) const CONFIG_MAP: ObjectKind = kind("v1", "ConfigMap", "configmaps");
 pub(super) const SERVICE: ObjectKind = kind("v1", "Service", "services");

@@ -1,17 +1,21 @@
 //! The life of an installation, one step after the other: there is one set of definitions on a cluster.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use underpass_testbed::{Ended, Kubectl, Lab, PATIENCE, Process, Signal, follow_guide, wait_until};
+use underpass_testbed::{Ended, Kubectl, Lab, PATIENCE, Process, Signal, follow_guide, http, wait_until};
 
 use crate::{BINARY, alone_with_definitions, root};
 
 const LABEL: &str = "underpass.dev/installed=true";
 /// Of every kind that is installed, with those that only OpenShift has left out.
-const KINDS: &str = "ns,crd,sa,clusterrole,clusterrolebinding,role,rolebinding,netpol,pdb,deploy";
+const KINDS: &str = "ns,crd,sa,clusterrole,clusterrolebinding,role,rolebinding,netpol,pdb,svc,deploy";
+/// Of every kind that is built for objects.
+const BUILT: &str =
+    "get sa,role,rolebinding,cm,svc,pdb,deploy,lease,endpointslices -A -l underpass.dev/owner-uid -o name";
 const PROXY: &str = "examples/proxy-server.yaml";
 
 struct Site {
@@ -44,8 +48,27 @@ impl Site {
         labels.filter(|label| *label != "kubernetes.io/metadata.name").cloned().collect()
     }
 
+    /// The same on a terminal, where somebody types that answer.
+    fn asked(&self, words: &str, answer: &str) -> Ended {
+        let line = format!("{BINARY} {words} --kubeconfig {}", self.lab.kubeconfig().display());
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        Process::start_with(&mut command, &format!("{answer}\n")).wait_within(Duration::from_secs(240))
+    }
+
     fn install(&self, words: &str) -> Ended {
         self.underpass(format!("install --image {IMAGE} {words}").trim())
+    }
+
+    /// What is printed for this cluster is what is there: of each object every field that we set, and no object more or less.
+    fn dry_run_says_what_is_there(&self) {
+        let printed = self.install("--dry-run -o json").ok();
+        self.kubectl.ok_with("diff --server-side --field-manager underpass-install -f -", &printed);
+        let printed = self.kubectl.ok_with("create --dry-run=client --validate=false -o name -f -", &printed);
+        let names = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<String>>();
+        let constraints = "get securitycontextconstraints -A --ignore-not-found -o name";
+        let installed = self.installed() + &self.kubectl.run(&format!("{constraints} -l {LABEL}")).stdout;
+        assert_eq!(names(&printed), names(&installed));
     }
 
     fn installed(&self) -> String {
@@ -78,6 +101,7 @@ fn onto_a_cluster_and_off_it_again() {
     every_kind_may_be_worked_on(&site);
     a_version_that_does_not_start_leaves_the_one_before(&site);
     what_is_there_stays_as_it_is(&site);
+    its_service_leads_to_metrics(&site);
     a_newer_version_keeps_objects_and_clears_up(&site);
     nobody_is_overruled_unasked(&site);
     only_who_may_do_all_does_anything(&site);
@@ -167,9 +191,25 @@ fn what_is_there_stays_as_it_is(site: &Site) {
     let told = site.install("").told();
     assert!(!told.contains("created") && !told.contains("changed   Deployment"), "{told}");
     assert_eq!(generation(), before);
+    site.dry_run_says_what_is_there();
+}
+
+/// By the Service itself, and by the port-forward that people are told to use.
+fn its_service_leads_to_metrics(site: &Site) {
+    let service = format!("get svc underpass-operator-metrics -n {NAMESPACE} -o jsonpath={{.spec.clusterIP}}");
+    let service = SocketAddr::from((site.kubectl.ok(&service).parse::<IpAddr>().unwrap(), 8080));
+    let mut forward = site.kubectl.start(&format!("port-forward -n {NAMESPACE} svc/underpass-operator-metrics :8080"));
+    let here = forward.wait_for_stdout("where it is forwarded from", |text| {
+        text.lines().find_map(|line| line.strip_prefix("Forwarding from ")?.split(' ').next()?.parse().ok())
+    });
+    for address in [service, here] {
+        let page = wait_until("metrics", PATIENCE, || http::get(address, "/metrics").ok());
+        assert!(page.0 == 200 && page.1.contains("\nunderpass_leader "), "{address}: {page:?}");
+    }
 }
 
 fn a_newer_version_keeps_objects_and_clears_up(site: &Site) {
+    site.kubectl.ok("create ns clusters-mycluster");
     site.kubectl.ok(&format!("apply -f {}", root().join(PROXY).display()));
     let proxy = site.kubectl.ok("get proxyservers -A -o jsonpath={.items[0].metadata.uid}");
     site.kubectl.ok(&format!("create role old -n {NAMESPACE} --verb get --resource pods"));
@@ -223,6 +263,7 @@ fn only_who_may_do_all_does_anything(site: &Site) {
 fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     let unasked = site.underpass("uninstall").failed();
     assert!(unasked.contains("1 ProxyServer, and what was built for it") && unasked.contains("say --yes"), "{unasked}");
+    who_says_no_changes_nothing(site);
     site.underpass("uninstall --yes --keep-objects").ok();
     let is_kept = |line: &str| {
         line.starts_with("customresourcedefinition")
@@ -234,6 +275,7 @@ fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     assert_eq!(site.kubectl.ok("get proxyservers -A -o name").lines().count(), 1);
     site.install("").ok();
     nobody_waits_for_an_operator_that_is_gone(site);
+    what_was_built_for_a_lost_object_is_named(site);
     site.kubectl.ok(&format!("create deployment idle -n {NAMESPACE} --image lab.local/nowhere:1 --replicas 0"));
     let told = site.underpass("uninstall --yes").told();
     let kept = format!("Namespace {NAMESPACE}, in which there is more than ours: Deployment idle\n");
@@ -248,7 +290,7 @@ fn leaving_is_asked_for_and_leaves_nothing(site: &Site) {
     let again = site.underpass("uninstall --yes").told();
     assert!(again.contains("nothing of underpass is installed"), "{again}");
     definitions_without_an_operator_go_too(site);
-    site.kubectl.ok("delete ns hosted-clusters");
+    site.kubectl.ok("delete ns hosted-clusters clusters-mycluster");
 }
 
 /// It stays as it was from the beginning to the end.
@@ -264,7 +306,9 @@ fn in_a_namespace_of_somebody_else(site: &Site) {
     site.kubectl.ok(&format!("apply -f {}", root().join(PROXY).display()));
     assert_eq!(site.underpass("status").told(), "", "the operator is found wherever it is");
     who_interrupts_is_told_how_to_go_on(site);
-    let told = site.underpass("uninstall --yes").told();
+    let ended = site.asked("uninstall", "yes");
+    let told = ended.stdout.replace('\r', "");
+    assert!(ended.code == Some(0) && told.contains("Type yes to go on:\n"), "{ended}");
     assert!(told.contains("keeping   Namespace shared, which `underpass install` did not make"), "{told}");
     assert!(!told.contains("\n  Namespace shared\n") && told.ends_with("; the namespace shared stays\n"), "{told}");
     assert_eq!(site.kubectl.ok("get lease -n shared -o name"), "");
@@ -291,16 +335,51 @@ fn who_interrupts_is_told_how_to_go_on(site: &Site) {
     finalizers("null");
 }
 
+fn who_says_no_changes_nothing(site: &Site) {
+    let all = || site.installed() + &site.kubectl.ok(BUILT) + &site.kubectl.ok("get underpass -A -o name");
+    let before = all();
+    for answer in ["no", "", "yes please"] {
+        let ended = site.asked("uninstall", answer);
+        assert!(ended.code == Some(1) && ended.stdout.contains("Type yes to go on:"), "{ended}");
+        assert!(ended.stdout.ends_with("nothing was changed\r\n"), "{ended}");
+    }
+    assert_eq!(all(), before);
+}
+
 /// What was built for a ProxyServer would stay for ever.
 fn nobody_waits_for_an_operator_that_is_gone(site: &Site) {
     let finalizers = "get proxyservers -A -o jsonpath={.items[0].metadata.finalizers}";
     wait_until("a ProxyServer that is held", PATIENCE, || (!site.kubectl.ok(finalizers).is_empty()).then_some(()));
+    let bindings = "get rolebindings -n clusters-mycluster -l underpass.dev/owner-uid -o name";
+    wait_until("what it needs elsewhere", PATIENCE, || (!site.kubectl.ok(bindings).is_empty()).then_some(()));
     site.kubectl.ok(&format!("scale deploy underpass-operator -n {NAMESPACE} --replicas 0"));
     let operators = "-l app.kubernetes.io/component=operator,app.kubernetes.io/name=underpass";
     site.kubectl.ok(&format!("wait --for=delete pods -n {NAMESPACE} {operators} --timeout=110s"));
     let refused = site.underpass("uninstall --yes").failed();
     assert!(refused.contains("no operator works on") && refused.contains("run `underpass install`"), "{refused}");
+    somebody_takes_the_finalizer_away(site);
     site.install("--force-conflicts").ok();
+}
+
+/// The binding is in another namespace than its owner, where the cluster collects nothing.
+const LOST: &str = "RoleBinding clusters-mycluster/underpass-proxy.hosted-clusters.mycluster-proxy";
+
+fn somebody_takes_the_finalizer_away(site: &Site) {
+    let proxy = "proxyserver mycluster-proxy -n hosted-clusters";
+    site.kubectl.ok(&format!("delete {proxy} --wait=false"));
+    site.kubectl.ok(&format!(r#"patch {proxy} --type=merge -p '{{"metadata":{{"finalizers":null}}}}'"#));
+    assert_eq!(site.kubectl.ok(&format!("get {proxy} --ignore-not-found -o name")), "");
+}
+
+/// Nothing else goes before that is gone, and who does what is told then gets to the end.
+fn what_was_built_for_a_lost_object_is_named(site: &Site) {
+    let before = site.installed();
+    let left = site.underpass("uninstall --yes").failed();
+    let advice = "kubectl delete rolebindings -A -l underpass.dev/owner-uid";
+    assert!(left.contains(&format!("nobody removes it by itself:\n  {LOST}\n")), "{left}");
+    assert!(left.contains(&format!("({advice})")), "{left}");
+    assert_eq!(site.installed(), before);
+    site.kubectl.ok(advice.strip_prefix("kubectl ").unwrap());
 }
 
 /// Whoever applied them by hand has no operator.
@@ -313,6 +392,7 @@ fn definitions_without_an_operator_go_too(site: &Site) {
 
 fn nothing_is_left(site: &Site) {
     assert_eq!(site.installed(), "");
+    assert_eq!(site.kubectl.ok(BUILT), "");
     let leases = "get leases -A --field-selector metadata.name=underpass-operator -o name";
     assert_eq!(site.kubectl.ok(leases), "");
     assert_eq!(site.kubectl.ok(&format!("get ns {NAMESPACE} --ignore-not-found -o name")), "");
@@ -353,6 +433,7 @@ fn on_openshift(site: &Site) {
         .ok("wait --for condition=Established crd/securitycontextconstraints.security.openshift.io --timeout 60s");
     let told = site.install("").told();
     assert!(told.contains("(OpenShift)"), "{told}");
+    site.dry_run_says_what_is_there();
     let constraints = site.kubectl.json("get securitycontextconstraints underpass-proxy");
     assert_eq!(constraints["allowedCapabilities"], serde_json::json!(["NET_BIND_SERVICE"]));
     // Those that people are told to make by themselves can stand beside ours.

@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use underpass_deploy::{INSTALLED, OPERATOR, Platform, Settings, objects};
 use underpass_operator::{Answer, explain};
+use underpass_plan::{OWNER_LABEL, proxy_deployment};
 use underpass_resources::KINDS;
 
 use crate::args::ClusterFlags;
@@ -148,19 +149,24 @@ impl Cluster {
     /// What an installation of any version has put here, in the order of applying.
     pub(crate) async fn installed(&self) -> anyhow::Result<Vec<Value>> {
         let (label, value) = INSTALLED;
-        let labelled = ListParams::default().labels(&format!("{label}={value}"));
-        let (mut found, groups) = (Vec::new(), self.groups().await?);
+        let groups = self.groups().await?;
         // Who may not do everything may not ask for kinds that there are not, either: those of OpenShift elsewhere, say.
-        for resource in resources().into_iter().filter(|kind| kind.group.is_empty() || groups.contains(&kind.group)) {
+        let served = resources().into_iter().filter(|kind| kind.group.is_empty() || groups.contains(&kind.group));
+        self.labelled(served, &format!("{label}={value}")).await
+    }
+
+    /// What was built for objects, wherever it stands.
+    pub(crate) async fn built(&self) -> anyhow::Result<Vec<Value>> {
+        self.labelled(built_kinds(), OWNER_LABEL).await
+    }
+
+    async fn labelled(&self, kinds: impl Iterator<Item = ApiResource>, label: &str) -> anyhow::Result<Vec<Value>> {
+        let (labelled, mut found) = (ListParams::default().labels(label), Vec::new());
+        for resource in kinds {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-            match api.list(&labelled).await {
-                Ok(list) => found.extend(list.items.into_iter().map(|object| as_value(&resource, &object))),
-                Err(error) => {
-                    return Err(
-                        anyhow::Error::new(Answer::from(error)).context(format!("cannot list {}", resource.plural))
-                    );
-                }
-            }
+            let list = api.list(&labelled).await.map_err(Answer::from);
+            let list = list.with_context(|| format!("cannot list {}", resource.plural))?;
+            found.extend(list.items.into_iter().map(|object| as_value(&resource, &object)));
         }
         Ok(found)
     }
@@ -269,6 +275,13 @@ fn resources() -> Vec<ApiResource> {
     let all = objects(&Settings { platform: Platform::OpenShift, ..Settings::default() });
     let mut seen = BTreeSet::new();
     all.iter().filter(|object| seen.insert(object["kind"].to_string())).map(resource).collect()
+}
+
+/// Of which anything is built for objects of ours: proxies, and the EndpointSlices of tunnels.
+fn built_kinds() -> impl Iterator<Item = ApiResource> {
+    let of_proxies = proxy_deployment::KINDS.into_iter().chain([proxy_deployment::LEASE]);
+    let of_proxies = of_proxies.map(|kind| resource(&json!({ "apiVersion": kind.api_version, "kind": kind.kind })));
+    of_proxies.chain([ApiResource::erase::<EndpointSlice>(&())])
 }
 
 pub(crate) fn resource(object: &Value) -> ApiResource {

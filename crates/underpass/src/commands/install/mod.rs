@@ -23,7 +23,7 @@ const UNCHANGED: &str = "nothing was changed";
 
 pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
     if args.dry_run {
-        print(&objects(&settings(&args)), args.output)?;
+        print(&to_print(&args).await?, args.output)?;
         return Ok(Ended::Well);
     }
     let cluster = Cluster::connect(args.cluster.clone()).await?;
@@ -35,6 +35,17 @@ pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
             Ok(Ended::Forced)
         }
     }
+}
+
+/// What would be applied to the cluster that is named; nobody is asked where none is.
+async fn to_print(args: &Install) -> anyhow::Result<Vec<Value>> {
+    if args.cluster.kubeconfig.is_none() && args.cluster.context.is_none() {
+        return Ok(objects(&settings(args)));
+    }
+    let cluster = Cluster::connect(args.cluster.clone()).await?;
+    let settings = settings_on(&cluster, args).await?;
+    refuse_elsewhere(&cluster.installed().await?, &settings.namespace)?;
+    objects_on(&cluster, &settings).await
 }
 
 async fn install(cluster: &Cluster, args: &Install) -> anyhow::Result<Ended> {
@@ -80,12 +91,17 @@ async fn prepare(cluster: &Cluster, args: &Install, conflicts: Conflicts) -> any
         "installing {} as {OPERATOR} in the namespace {} of {}{on_openshift}",
         settings.image, settings.namespace, cluster.url
     ));
-    let mut all = objects(&settings);
-    home::settle(cluster, &mut all).await?;
+    let all = objects_on(cluster, &settings).await?;
     if !cluster.rehearse(&all, conflicts).await? {
         missing_rights::refuse(cluster, &settings, asks_for_port(args)).await?;
     }
     Ok((settings, all))
+}
+
+async fn objects_on(cluster: &Cluster, settings: &Settings) -> anyhow::Result<Vec<Value>> {
+    let mut all = objects(settings);
+    home::settle(cluster, &mut all).await?;
+    Ok(all)
 }
 
 /// Two operators would be of two minds about the same objects, and there is one set of definitions.

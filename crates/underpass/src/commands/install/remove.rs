@@ -1,7 +1,7 @@
 //! The way out: our objects while the operator can still clean up behind them, then the operator, then the definitions, at last the
 //! namespace; and a look at whether anything is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use underpass_deploy::{COMPONENT, MANAGED_BY, OPERATOR, PROXY};
 use underpass_operator::{Answer, is_not_served, kinds, leadership, teardown};
+use underpass_plan::OWNER_LABEL;
 use underpass_resources::KINDS;
 
 use crate::args::Uninstall;
@@ -22,7 +23,7 @@ use crate::output::tell;
 use crate::signals::Signals;
 use crate::way_out;
 
-use super::cluster::{Cluster, title};
+use super::cluster::{Cluster, resource, title};
 use super::home::{self, Fates};
 
 /// Whoever holds one of these removes what was built for objects.
@@ -37,6 +38,9 @@ pub(crate) fn is_prunable(object: &Value) -> bool {
 pub(crate) async fn run(cluster: &Cluster, args: &Uninstall) -> anyhow::Result<Ended> {
     let installed = found(cluster).await?;
     if installed.is_empty() {
+        if !args.keep_objects {
+            refuse_what_was_built(cluster, Duration::from_secs(args.timeout)).await?;
+        }
         tell(&format!("nothing of underpass is installed on {}", cluster.url));
         return Ok(Ended::Well);
     }
@@ -70,11 +74,13 @@ async fn carry_out(cluster: &Cluster, args: &Uninstall, going: &[Value]) -> anyh
     let patience = Duration::from_secs(args.timeout);
     if !args.keep_objects {
         remove_objects(cluster, patience).await?;
+        // While their definitions stand: of owners whose kind is gone the cluster does not know that they are.
+        refuse_what_was_built(cluster, patience).await?;
     }
     let removal = remove(cluster, going, !args.keep_objects);
     let kept = timeout(patience, removal).await;
     let kept = kept.context("it takes too long: run `underpass uninstall` again")??;
-    prove(cluster, args.keep_objects, &kept).await
+    prove(cluster, args, &kept).await
 }
 
 /// Helm would bring back, or miss, what somebody else removes.
@@ -197,6 +203,43 @@ async fn remove_objects(cluster: &Cluster, patience: Duration) -> anyhow::Result
     )
 }
 
+/// Whoever takes a finalizer off an object by hand leaves what was built for it elsewhere, which no operator knows of any more.
+async fn refuse_what_was_built(cluster: &Cluster, patience: Duration) -> anyhow::Result<()> {
+    let left = left_of_what_was_built(cluster, patience).await?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    let kinds: BTreeSet<String> = left.iter().map(|object| resource(object).plural).collect();
+    bail!(
+        "this was built for objects that are gone, and nobody removes it by itself:\n  {}\nLook at it, delete it (kubectl delete {} -A -l {}), \
+         and run `underpass uninstall` again",
+        left.iter().map(title).collect::<Vec<_>>().join("\n  "),
+        Vec::from_iter(kinds).join(","),
+        OWNER_LABEL
+    )
+}
+
+/// Once all is gone that goes by itself: the cluster collects what its owner has left in the same namespace.
+async fn left_of_what_was_built(cluster: &Cluster, patience: Duration) -> anyhow::Result<Vec<Value>> {
+    let goes = |object: &Value| {
+        let metadata = &object["metadata"];
+        metadata["deletionTimestamp"].is_string() || metadata["ownerReferences"].is_array()
+    };
+    let collected = async {
+        loop {
+            let left = cluster.built().await?;
+            if !left.iter().any(goes) {
+                return Ok(left);
+            }
+            sleep(LOOK).await;
+        }
+    };
+    match timeout(patience, collected).await {
+        Ok(left) => left,
+        Err(_) => cluster.built().await,
+    }
+}
+
 /// Says which namespaces stay.
 async fn remove(cluster: &Cluster, going: &[Value], with_objects: bool) -> anyhow::Result<Vec<String>> {
     for object in going.iter().rev().filter(|object| !["Namespace", "Lease"].contains(&kind(object))) {
@@ -234,14 +277,18 @@ fn is_for_objects(object: &Value) -> bool {
     object["kind"] == "CustomResourceDefinition" || object["metadata"]["labels"][COMPONENT] == PROXY
 }
 
-async fn prove(cluster: &Cluster, keep_objects: bool, kept: &[String]) -> anyhow::Result<Ended> {
+async fn prove(cluster: &Cluster, args: &Uninstall, kept: &[String]) -> anyhow::Result<Ended> {
     let left = found(cluster).await?;
-    let left: Vec<String> = left.iter().filter(|object| !(keep_objects && is_for_objects(object))).map(title).collect();
+    let left: Vec<String> =
+        left.iter().filter(|object| !(args.keep_objects && is_for_objects(object))).map(title).collect();
     if !left.is_empty() {
         bail!("these are still there: {}; run `underpass uninstall` again", left.join(", "));
     }
+    if !args.keep_objects {
+        refuse_what_was_built(cluster, Duration::from_secs(args.timeout)).await?;
+    }
     let stays = if kept.is_empty() { String::new() } else { format!("; the namespace {} stays", kept.join(", ")) };
-    tell(&if keep_objects {
+    tell(&if args.keep_objects {
         format!(
             "the operator is gone from {}; your objects, their definitions and what proxies need are kept{stays}",
             cluster.url
