@@ -73,16 +73,19 @@ impl Kubectl {
     #[track_caller]
     pub fn changes(&self, path: &str, since: &str) -> BTreeMap<String, usize> {
         let mut counted = BTreeMap::new();
-        // The server ends this watch after its time.
-        let watch = format!("get --raw {path}?watch=true&timeoutSeconds=2&resourceVersion={since}");
-        for line in self.ok(&watch).lines() {
-            let event: Value = line.parse().expect("an event is JSON");
-            if event["type"] == "MODIFIED" {
-                let name = event["object"]["metadata"]["name"].as_str().expect("an object has a name");
-                *counted.entry(name.to_owned()).or_default() += 1;
-            }
+        for event in self.history(path, since).iter().filter(|event| event["type"] == "MODIFIED") {
+            let name = event["object"]["metadata"]["name"].as_str().expect("an object has a name");
+            *counted.entry(name.to_owned()).or_default() += 1;
         }
         counted
+    }
+
+    /// What has happened in a collection since that version: the events of a watch.
+    #[track_caller]
+    pub fn history(&self, path: &str, since: &str) -> Vec<Value> {
+        // The server ends this watch after its time.
+        let watch = format!("get --raw {path}?watch=true&timeoutSeconds=2&resourceVersion={since}");
+        self.ok(&watch).lines().map(|line| line.parse().expect("an event is JSON")).collect()
     }
 
     #[track_caller]
