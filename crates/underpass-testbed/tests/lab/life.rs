@@ -9,28 +9,33 @@ use underpass_testbed::{Ended, Process};
 const A_START_AND_AN_END: Duration = Duration::from_secs(240);
 
 /// Everything that a lab makes outside of its own namespaces, and what kubelet would change for the whole machine. `/run` is covered
-/// because other tests' engines keep their namespaces there. Only what is new counts: mounts of other tests were copied into this
-/// machine, and go when those tests end.
+/// because other tests' engines keep their namespaces there. A look that cannot look ends the test. What is missing counts as what is new
+/// does, but of mounts: those of other tests were copied into this machine, and go when those tests end.
 const SURROUNDINGS: &str = r#"
+set -o pipefail
+shopt -s inherit_errexit
 mount -t tmpfs run /run
 ip link set lo up
 LAB=$UNDERPASS_LAB; . lab/layout
 look() {
   ip -o link; ip -4 route show table all; nft list ruleset; ip netns
-  cut -d' ' -f3- /proc/self/mountinfo
-  ps -e -o comm= | grep -vxE 'ps|pgrep|grep|sort|bash'
-  pgrep -fa '^bash [^ ]*lab/' || true
+  ps -e -o comm= | sed -E '/^(ps|sed|sort|bash)$/d'
+  pgrep -fa '^bash [^ ]*lab/' || [ $? = 1 ]
   sysctl -e vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys net.ipv4.ip_forward net.bridge
-  find /sys/fs/cgroup -name "$CGROUP"
+  find /sys/fs/cgroup -maxdepth 2 -name "$CGROUP"
   find "$UNDERPASS_LAB" -not -path '*/logs*' -not -path "$UNDERPASS_LAB"
   ls -A "$TMPDIR"
 }
+mounts() { cut -d' ' -f3- /proc/self/mountinfo; }
 before=$(look | sort)
+mounts_before=$(mounts | sort)
 compare() {
-  local after
+  local after mounts_after
   after=$(look | sort)
+  mounts_after=$(mounts | sort)
   echo left:
-  comm -13 <(echo "$before") <(echo "$after")
+  comm -13 <(echo "$mounts_before") <(echo "$mounts_after")
+  diff <(echo "$before") <(echo "$after") || [ $? = 1 ]
 }
 "#;
 
@@ -52,7 +57,7 @@ fn alone(script: &str) -> Ended {
     Process::start(&mut command).wait_within(A_START_AND_AN_END)
 }
 
-/// What `script` does, between two looks of which the second sees nothing new.
+/// What `script` does, between two looks of which the second sees what the first has seen.
 #[track_caller]
 fn leaves_nothing(script: &str) -> String {
     let said = alone(&format!("{script}\ncompare")).ok();
@@ -135,6 +140,31 @@ fn a_component_that_ends_is_shown_and_nothing_is_left() {
     );
     assert!(said.contains("etcd ended by itself"), "{said}");
     assert!(said.contains("node-0-etcd.log"), "{said}");
+}
+
+/// Of what is seen here every part is missed when it cannot be seen, and when it is gone.
+#[test]
+fn a_look_is_never_blind() {
+    for part in ["ip", "nft", "ps", "pgrep", "sysctl", "find"] {
+        let failed = alone(&format!("{part}() {{ echo {part} is broken >&2; return 2; }}\ncompare")).failed();
+        assert!(failed.contains(&format!("{part} is broken")), "{failed}");
+    }
+    let said = alone("ip link set lo down\ncompare").ok();
+    assert!(said.contains("< 1: lo: ") && said.contains("> 1: lo: "), "{said}");
+}
+
+#[test]
+fn a_machine_that_is_too_small_is_told_before_anything_starts() {
+    let with = |file: &str, text: &str, nodes: u32| {
+        let script = format!(
+            "{text} >$TMPDIR/fake; mount --bind $TMPDIR/fake {file}; scripts/lab up --nodes {nodes} 2>&1 && exit 1; pgrep -x etcd && exit 1; true"
+        );
+        alone(&script).ok()
+    };
+    let said = with("/proc/meminfo", "sed 's/^MemAvailable:.*/MemAvailable: 500000 kB/' /proc/meminfo", 2);
+    assert!(said.contains("2 node(s) need ") && said.contains(" MB of memory, and 488 MB are free"), "{said}");
+    let said = with("/proc/sys/fs/inotify/max_user_instances", "echo 30", 8);
+    assert!(said.contains("8 node(s) need ") && said.contains("sysctl -w fs.inotify.max_user_instances="), "{said}");
 }
 
 #[test]
