@@ -16,10 +16,11 @@ mod plane;
 mod resources;
 mod routing;
 mod site;
+mod sources;
 mod starting;
 mod upgrading;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -130,7 +131,11 @@ struct Backend {
 
 impl Backend {
     fn start(name: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), name)
+    }
+
+    fn start_at(address: SocketAddr, name: &'static str) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             for client in listener.incoming() {
@@ -217,8 +222,17 @@ fn becomes(address: SocketAddr, name: &str, expected: Result<&str, u8>) {
 /// That an open connection still carries.
 #[track_caller]
 fn assert_carries(client: &mut TcpStream) {
-    client.write_all(b"still there?").unwrap();
-    let mut answer = [0; 12];
-    client.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"still there?");
+    assert!(carries(client));
+}
+
+/// Whether it does, or has been cut.
+#[track_caller]
+fn carries(client: &mut TcpStream) -> bool {
+    const QUESTION: &[u8; 12] = b"still there?";
+    let mut answer = [0; QUESTION.len()];
+    match client.write_all(QUESTION).and_then(|()| client.read_exact(&mut answer)) {
+        Ok(()) => assert_eq!(&answer, QUESTION),
+        Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "nobody says anything"),
+    }
+    answer == *QUESTION
 }

@@ -60,6 +60,13 @@ impl Site {
         self.targets.extend(target(name, backend.address));
     }
 
+    /// Says this of a backend, beside what is said of it already.
+    pub(super) fn change(&mut self, name: &str, options: &Value) {
+        let mut backends = self.spec["backends"].as_array_mut().unwrap().iter_mut();
+        let backend = backends.find(|backend| backend["name"] == name).unwrap();
+        backend.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+    }
+
     pub(super) fn remove(&mut self, name: &str) {
         self.spec["backends"].as_array_mut().unwrap().retain(|backend| backend["name"] != name);
     }
