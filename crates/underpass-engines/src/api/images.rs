@@ -11,6 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::time::timeout;
 
 use super::answers::translate;
+use super::output::Output;
 use super::{ACT, ASK, Connection, IMAGE, gone_is_fine, if_found, label_filter};
 use crate::container::Image;
 use crate::engine::{BuildRequest, EngineError};
@@ -46,11 +47,11 @@ impl Connection {
             forcerm: true,
             ..BuildImageOptions::default()
         };
-        let mut output = String::new();
+        let mut output = Output::default();
         let building = async {
             let mut steps = std::pin::pin!(self.docker.build_image(options, None, Some(body_full(context))));
             while let Some(step) = steps.next().await {
-                output.push_str(&step_text(step?));
+                output.push(&step_text(step?));
             }
             Ok(())
         };
@@ -58,15 +59,15 @@ impl Connection {
         match ended {
             Err(_) => return Err(self.too_slow(IMAGE)),
             Ok(Err(Error::DockerStreamError { error } | Error::DockerResponseServerError { message: error, .. })) => {
-                output.push_str(&error);
-                return Err(EngineError::BuildFailed { reference, output });
+                output.push(&error);
+                return Err(EngineError::BuildFailed { reference, output: output.into_text() });
             }
             Ok(Err(error)) => return Err(translate(&self.description, &error)),
             Ok(Ok(())) => {}
         }
         match self.find_image(&reference).await? {
             Some(_) => Ok(()),
-            None => Err(EngineError::BuildFailed { reference, output }),
+            None => Err(EngineError::BuildFailed { reference, output: output.into_text() }),
         }
     }
 

@@ -5,6 +5,7 @@ mod containers;
 mod events;
 mod images;
 mod networks;
+mod output;
 mod raw;
 mod volumes;
 

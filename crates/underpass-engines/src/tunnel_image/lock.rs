@@ -1,22 +1,33 @@
-//! Who may make images in an engine, and who still uses one: files that are locked.
+//! Who may make images in an engine, and who still uses one: files that are locked, and a name that one process of this host can have.
 //!
 //! The kernel drops a lock when its owner ends, however it ends, so that no owner's liveness has to be guessed. Files are taken away
 //! with the last lock; a file that was taken away while somebody waited for it is no longer the one with that name, which is checked.
+//!
+//! Files are a user's own. Processes of several users, or of one whose folder went with his login, who make images in one engine meet at
+//! the abstract address of a Unix socket: it needs no folder that all may write to, and nothing of it is left. Everybody may take it who
+//! shares this network namespace, so nobody waits for it without end: an image that two make at once is made twice, and no more.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use tracing::warn;
 
 use crate::image_archive::hex;
 
 /// How often a lock that somebody else has is tried again: a load takes a second.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
+
+/// For those of other users. A load takes a second, a build on a base a little more: who has it longer hangs, or wants to be in the way.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The locks that concern one engine.
 pub(super) struct Locks {
@@ -29,6 +40,7 @@ pub(super) struct Locks {
 pub(super) struct Exclusive {
     _file: File,
     path: PathBuf,
+    _of_host: Option<UnixDatagram>,
 }
 
 /// Others may have it, too; nobody can have it exclusively.
@@ -52,13 +64,38 @@ impl Locks {
 
     /// The right to make an image, waited for.
     pub(super) async fn exclusive(&self) -> io::Result<Exclusive> {
-        loop {
+        let (file, path) = loop {
             match self.try_lock("making", FlockOperation::NonBlockingLockExclusive) {
-                Ok((file, path)) => return Ok(Exclusive { _file: file, path }),
+                Ok(locked) => break locked,
                 Err(error) if is_taken(&error) => tokio::time::sleep(TRY_AGAIN).await,
                 Err(error) => return Err(error),
             }
+        };
+        let mut exclusive = Exclusive { _file: file, path, _of_host: None };
+        exclusive._of_host = self.alone_on_host().await;
+        Ok(exclusive)
+    }
+
+    /// `None` when another user does not let go of it, or this system has no such addresses: that costs a second load at the most.
+    async fn alone_on_host(&self) -> Option<UnixDatagram> {
+        let began = Instant::now();
+        loop {
+            let address = SocketAddr::from_abstract_name(self.name_on_host());
+            match address.and_then(|address| UnixDatagram::bind_addr(&address)) {
+                Ok(bound) => return Some(bound),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PATIENCE => {
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+                Err(error) => {
+                    warn!(%error, "processes of other users cannot be kept from making the same image");
+                    return None;
+                }
+            }
         }
+    }
+
+    fn name_on_host(&self) -> String {
+        format!("underpass/making/{}", self.engine)
     }
 
     /// Says that this process uses an image. Waits only for somebody who is removing it.
@@ -75,7 +112,7 @@ impl Locks {
     /// The right to remove an image, if no process uses it.
     pub(super) fn claim(&self, tag: &str) -> io::Result<Exclusive> {
         let (file, path) = self.try_lock(tag, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Exclusive { _file: file, path })
+        Ok(Exclusive { _file: file, path, _of_host: None })
     }
 
     fn try_lock(&self, name: &str, how: FlockOperation) -> io::Result<(File, PathBuf)> {
@@ -215,6 +252,35 @@ mod tests {
             task.await.unwrap();
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    /// As two users have them.
+    #[tokio::test]
+    async fn one_at_a_time_on_the_host() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let engine = format!("unix://{}/engine.sock", folders[0].path().display());
+        let [one, two] = folders.each_ref().map(|folder| Locks::in_folder(folder.path().join("locks"), &engine));
+        let alone = one.exclusive().await.unwrap();
+        let waits = two.exclusive();
+        tokio::pin!(waits);
+        assert!(tokio::time::timeout(TRY_AGAIN * 5, &mut waits).await.is_err(), "the other one makes an image");
+        drop(alone);
+        drop(waits.await.unwrap());
+        let elsewhere = Locks::in_folder(folders[1].path().join("locks"), "unix:///another.sock");
+        let _alone = one.exclusive().await.unwrap();
+        drop(elsewhere.exclusive().await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever_for_another_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = format!("unix://{}/engine.sock", folder.path().display());
+        let locks = Locks::in_folder(folder.path().join("locks"), &engine);
+        let name = SocketAddr::from_abstract_name(locks.name_on_host()).unwrap();
+        let _in_the_way = UnixDatagram::bind_addr(&name).unwrap();
+        let began = Instant::now();
+        locks.exclusive().await.unwrap();
+        assert!(began.elapsed() >= PATIENCE);
     }
 
     #[tokio::test]
