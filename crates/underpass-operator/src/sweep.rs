@@ -68,6 +68,11 @@ impl Sweep {
         self.remove(found, &BTreeSet::new(), removed).await
     }
 
+    /// What needs no engine to go.
+    pub async fn remove_outside_of_the_engine(&self) -> Result<(), String> {
+        self.remove(self.processes_and_folders().collect(), &BTreeSet::new(), |_| {}).await
+    }
+
     /// What can be found without an engine.
     pub fn outside_of_the_engine(&self) -> Vec<Leftover> {
         self.processes_and_folders().map(|(what, _)| what).collect()

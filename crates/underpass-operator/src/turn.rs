@@ -67,6 +67,12 @@ pub async fn after(folder: &Path, pid: u32, start: u64) -> Result<Option<Turn>, 
     Ok(Some(Turn { _file: Some(file) }))
 }
 
+/// Once more, for a watchdog that let others come first; `None` when another has had its turn since.
+pub async fn again(folder: &Path) -> Result<Option<Turn>, TurnError> {
+    let pid = std::process::id();
+    after(folder, pid, start_of(pid).unwrap_or_default()).await
+}
+
 fn open(folder: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(folder.join(FILE))
 }
@@ -140,6 +146,16 @@ mod tests {
         next.await.unwrap();
         let late = after(folder.path(), DEAD.0, DEAD.1).await.unwrap();
         assert!(late.is_none(), "what stands there now is another's");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_lets_others_come_first_goes_on_only_when_nobody_came() {
+        let folder = tempfile::tempdir().unwrap();
+        dead_in(folder.path());
+        drop(after(folder.path(), DEAD.0, DEAD.1).await.unwrap().expect("nobody else has come"));
+        drop(again(folder.path()).await.unwrap().expect("still nobody"));
+        dead_in(folder.path());
+        assert!(again(folder.path()).await.unwrap().is_none(), "somebody came");
     }
 
     #[tokio::test(start_paused = true)]
