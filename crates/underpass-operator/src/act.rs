@@ -28,7 +28,7 @@ pub struct Outside {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// The pair said no, or nothing: that is its tunnel's trouble, and the next observation tells of it.
+    /// Somebody said no, or nothing: that is one tunnel's trouble, and the next observation tells of it.
     Refused(String),
 }
 
@@ -41,7 +41,7 @@ pub enum ActionError {
     Remove { name: String, source: EngineError },
     #[error(transparent)]
     Pair(#[from] PairError),
-    #[error("the EndpointSlice {place} cannot be written: {source}")]
+    #[error("the EndpointSlice {place} cannot be removed: {source}")]
     Endpoints { place: String, source: Answer },
     #[error("{place} cannot be written: {source}")]
     Object { place: Place, source: Answer },
@@ -71,8 +71,8 @@ impl ActionError {
             Self::Remove { source: EngineError::Unavailable(_), .. } => Cause::NoContainerEngine,
             Self::Remove { .. } => Cause::NotRemoved,
             Self::Pair(error) => error.cause(),
-            Self::Endpoints { .. } | Self::Object { .. } | Self::Report { .. } => Cause::NotWritten,
-            Self::Delete { .. } => Cause::NotRemoved,
+            Self::Object { .. } | Self::Report { .. } => Cause::NotWritten,
+            Self::Endpoints { .. } | Self::Delete { .. } => Cause::NotRemoved,
         }
     }
 }
@@ -105,7 +105,11 @@ impl Outside {
             }
             Action::StopServer { pid } => self.pairs.stop_server(uid, *pid).await?,
             Action::RemovePairFolder => self.pairs.remove_folder(uid).await?,
-            Action::WriteEndpoints(endpoints) => write(client, endpoints).await?,
+            Action::WriteEndpoints(endpoints) => {
+                let refused = write(client, endpoints).await.err();
+                self.pairs.note_endpoints(uid, endpoints, refused.clone());
+                return Ok(refused.map_or(Outcome::Done, Outcome::Refused));
+            }
             Action::RemoveEndpoints { namespace, name } => remove_endpoints(client, namespace, name).await?,
             Action::ApplyObject { .. } | Action::DeleteObject { .. } | Action::ForgetReport { .. } => {
                 objects::act(client, subject, action).await?;
@@ -115,11 +119,15 @@ impl Outside {
     }
 }
 
-async fn write(client: &Client, endpoints: &ClientEndpoints) -> Result<(), ActionError> {
-    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &endpoints.namespace);
+/// An error is why not, as the tunnel's status tells it.
+async fn write(client: &Client, endpoints: &ClientEndpoints) -> Result<(), String> {
+    let ClientEndpoints { namespace, name, .. } = endpoints;
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let written = slices.patch(&endpoints.name, &params, &Patch::Apply(manifest(endpoints))).await;
-    written.map(drop).map_err(|source| failed(&endpoints.namespace, &endpoints.name, source))
+    let written = slices.patch(name, &params, &Patch::Apply(manifest(endpoints))).await;
+    written
+        .map(drop)
+        .map_err(|source| format!("the EndpointSlice {namespace}/{name} cannot be written: {}", Answer::from(source)))
 }
 
 pub(crate) async fn remove_endpoints(client: &Client, namespace: &str, name: &str) -> Result<(), ActionError> {
@@ -127,12 +135,8 @@ pub(crate) async fn remove_endpoints(client: &Client, namespace: &str, name: &st
     match slices.delete(name, &DeleteParams::default()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(source) => Err(failed(namespace, name, source)),
+        Err(source) => Err(ActionError::Endpoints { place: format!("{namespace}/{name}"), source: source.into() }),
     }
-}
-
-fn failed(namespace: &str, name: &str, source: kube::Error) -> ActionError {
-    ActionError::Endpoints { place: format!("{namespace}/{name}"), source: source.into() }
 }
 
 fn key(subject: &Subject) -> Key {

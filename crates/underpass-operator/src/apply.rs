@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::response::Status;
@@ -147,16 +148,22 @@ impl Applier {
         }
     }
 
-    /// One that fails stops only those that build on it; the first failure is told.
+    /// In their order, but of tunnels that are prepared none waits for another. One that fails stops only those that build on it; the first
+    /// failure is told.
     async fn act_on_all(&self, plan: &Plan) -> Result<(), ApplyError> {
+        let prepares = |action: &Action| matches!(action, Action::PrepareTunnel(_));
         let mut undone: Vec<&Action> = Vec::new();
         let mut first = Ok(());
-        for action in &plan.actions {
-            if undone.iter().any(|undone| action.builds_on(undone)) {
-                undone.push(action);
-            } else if let Err(error) = self.act(&plan.subject, action).await {
-                undone.push(action);
-                first = first.and(Err(error));
+        for together in plan.actions.chunk_by(|one, next| prepares(one) && prepares(next)) {
+            let (left, begun): (Vec<_>, Vec<_>) =
+                together.iter().partition(|action| undone.iter().any(|undone| action.builds_on(undone)));
+            undone.extend(left);
+            let acted = begun.iter().map(|action| self.act(&plan.subject, action));
+            for (action, outcome) in begun.iter().zip(join_all(acted).await) {
+                if let Err(error) = outcome {
+                    undone.push(action);
+                    first = first.and(Err(error));
+                }
             }
         }
         first

@@ -95,6 +95,8 @@ struct Memory {
     /// Passes in a row that did not settle.
     troubles: u32,
     failure: Option<Failure>,
+    /// Whether an action has failed since the last pass that settled.
+    failing: bool,
     /// What was done since the last pass that settled, each as a number that stands for it: whole objects of ten thousand keys that wait for
     /// their next turn would take hundreds of megabytes.
     acted: HashSet<u64>,
@@ -138,6 +140,7 @@ impl Memory {
                 if self.failure.as_ref().is_none_or(|failure| failure.wait(now).is_none()) {
                     self = Self::default();
                 }
+                self.failing = false;
                 let usual = || period.map(|period| period.mul_f64(rand::random_range(0.9..=1.1)));
                 return (self, wait.or_else(usual));
             }
@@ -155,7 +158,7 @@ impl Memory {
                 self.troubles += 1;
                 let wait = backoff.wait(self.troubles);
                 match error {
-                    // Back at once to report it; the plan keeps the back-off.
+                    // Back at once to report it. From then on the plan keeps the back-off; where it tries again instead, this loop does.
                     PassError::Apply(ApplyError::Action(source)) => {
                         self.failure = Some(Failure {
                             cause: source.cause(),
@@ -163,7 +166,7 @@ impl Memory {
                             failed_at: Some(now),
                             retry_at: now.saturating_add(wait).unwrap_or(Timestamp::MAX),
                         });
-                        Duration::ZERO
+                        if std::mem::replace(&mut self.failing, true) { wait } else { Duration::ZERO }
                     }
                     _ => wait,
                 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use underpass_engines::EngineError;
 use underpass_operator::{Applier, Key, Metrics, ObserveError, Pace, Reconcile, drive};
-use underpass_plan::{Failure, Finalizer, Plan, Subject};
+use underpass_plan::{Action, Failure, Finalizer, Plan, Subject};
 
 /// Counts the passes that are running, and does what the test says.
 #[derive(Default)]
@@ -31,18 +31,20 @@ enum Behaviour {
     #[default]
     Settle,
     Fail,
+    /// Its plan does what cannot be done, however often that has failed.
+    ActInVain,
     Panic,
 }
 
 #[async_trait]
 impl Reconcile for Probe {
-    type Observed = ();
+    type Observed = Behaviour;
 
     fn kind(&self) -> &'static str {
         "Probe"
     }
 
-    async fn observe(&self, key: &Key, _: Option<&Failure>) -> Result<Option<()>, ObserveError> {
+    async fn observe(&self, key: &Key, _: Option<&Failure>) -> Result<Option<Behaviour>, ObserveError> {
         self.passes.lock().unwrap().push((key.clone(), Instant::now()));
         {
             let mut running = self.running.lock().unwrap();
@@ -54,7 +56,7 @@ impl Reconcile for Probe {
         tokio::time::sleep(Duration::from_millis(20)).await;
         self.running.lock().unwrap().remove(key);
         match self.behaviour {
-            Behaviour::Settle => Ok(Some(())),
+            Behaviour::Settle | Behaviour::ActInVain => Ok(Some(self.behaviour)),
             Behaviour::Panic => panic!("on purpose"),
             Behaviour::Fail => {
                 Err(ObserveError::Engine { what: "it".into(), source: EngineError::Refused("on purpose".into()) })
@@ -62,13 +64,15 @@ impl Reconcile for Probe {
         }
     }
 
-    fn plan(_: &()) -> Plan {
+    fn plan(behaviour: &Behaviour) -> Plan {
+        // An object without a uid has no folder.
+        let actions = if *behaviour == Behaviour::ActInVain { vec![Action::RemovePairFolder] } else { Vec::new() };
         Plan {
             subject: Subject::new("v1", "Probe", &Default::default()),
             finalizer: Finalizer::Leave,
             status: None,
             events: Vec::new(),
-            actions: Vec::new(),
+            actions,
             look_again_after: None,
             reasons: Vec::new(),
         }
@@ -129,13 +133,28 @@ async fn a_settled_key_is_looked_at_again_after_the_period() {
 async fn a_failing_key_waits_longer_and_longer() {
     let (probe, _stop, _running) = start(Behaviour::Fail, vec![Key::cluster("k")], pace());
     tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_longer_and_longer(&gaps(&probe), 1);
+}
+
+/// The first failure is to be told at once; a plan that tries again instead is none that keeps the back-off.
+#[tokio::test(start_paused = true)]
+async fn an_action_that_always_fails_waits_longer_and_longer_whatever_the_plan() {
+    let (probe, _stop, _running) = start(Behaviour::ActInVain, vec![Key::cluster("k")], pace());
+    tokio::time::sleep(Duration::from_secs(120)).await;
     let gaps = gaps(&probe);
-    for (number, gap) in gaps.iter().enumerate() {
-        let full = Duration::from_millis(100).saturating_mul(1 << number.min(20)).min(Duration::from_secs(10));
+    assert!(gaps[0] < Duration::from_millis(50), "it is looked at again at once: {:?}", gaps[0]);
+    assert_longer_and_longer(&gaps[1..], 2);
+}
+
+/// The first of the waits comes after so many troubles.
+fn assert_longer_and_longer(waits: &[Duration], troubles: usize) {
+    for (number, wait) in waits.iter().enumerate() {
+        let doublings = (number + troubles - 1).min(20);
+        let full = Duration::from_millis(100).saturating_mul(1 << doublings).min(Duration::from_secs(10));
         let allowed = full.mul_f64(0.5)..=full + Duration::from_millis(50);
-        assert!(allowed.contains(gap), "wait {number} is {gap:?}, not in {allowed:?}");
+        assert!(allowed.contains(wait), "wait {number} is {wait:?}, not in {allowed:?}");
     }
-    assert!(gaps.len() > 10);
+    assert!(waits.len() > 10);
 }
 
 #[tokio::test(start_paused = true)]

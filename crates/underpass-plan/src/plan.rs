@@ -142,10 +142,11 @@ pub enum ClientPort {
     Fixed(u16),
     /// This one if it is free, else any.
     Preferred(u16),
+    Any,
 }
 
 /// Where containers reach a tunnel, shown as the endpoints of a Service.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientEndpoints {
     pub namespace: String,
@@ -276,8 +277,17 @@ impl Action {
             }
             // The pods of before may still use it.
             (Self::DeleteObject { .. }, Self::ApplyObject { place, .. }) => place.kind.kind == "Deployment",
+            _ if self.is_of_a_tunnel() || other.is_of_a_tunnel() => false,
             _ => !(self.is_of_an_object() && other.is_of_an_object()),
         }
+    }
+
+    /// Of each tunnel by itself: one's trouble is not another's, and a pair is taken away whatever shows it.
+    fn is_of_a_tunnel(&self) -> bool {
+        matches!(
+            self,
+            Self::PrepareTunnel(_) | Self::DeleteTunnel { .. } | Self::WriteEndpoints(_) | Self::RemoveEndpoints { .. }
+        )
     }
 
     fn is_of_an_object(&self) -> bool {
@@ -351,5 +361,14 @@ mod tests {
         assert!(delete("ConfigMap").builds_on(&deployment), "the pods of before have it");
         assert!(!delete("RoleBinding").builds_on(&binding) && !delete("Role").builds_on(&delete("Service")));
         assert!(Action::RemovePairFolder.builds_on(&Action::StopServer { pid: 1 }), "who stops next is written there");
+    }
+
+    #[test]
+    fn one_tunnel_s_endpoints_hold_up_nothing() {
+        let remove = |name: &str| Action::RemoveEndpoints { namespace: "a".to_owned(), name: name.to_owned() };
+        assert!(!remove("one").builds_on(&remove("other")));
+        let container = Action::RemoveContainer { id: "c".to_owned(), name: "c".to_owned() };
+        assert!(!container.builds_on(&remove("one")) && !Action::StopServer { pid: 1 }.builds_on(&remove("one")));
+        assert!(!Action::DeleteTunnel { number: 1 }.builds_on(&container), "a stray is no tunnel's trouble");
     }
 }

@@ -105,6 +105,8 @@ fn on_a_running_network(object: ContainerNetworkTunnelProxy, all: &[Value], now:
         folder: None,
         pair: tunnel_proxy::Pair::NotAsked,
         silent_since: None,
+        preparing: Vec::new(),
+        unwritten: Vec::new(),
         refusals: BTreeMap::new(),
         services: Vec::new(),
         slices: Vec::new(),

@@ -102,6 +102,7 @@ fn write_tunnel(f: &mut fmt::Formatter<'_>, request: &TunnelRequest) -> fmt::Res
     let port = match request.client_port {
         ClientPort::Fixed(port) => format!("port {port}"),
         ClientPort::Preferred(port) => format!("port {port} if it is free"),
+        ClientPort::Any => "any free port".to_owned(),
     };
     let limit = request.max_connections.map(|max| format!(", at most {max} connections")).unwrap_or_default();
     write!(f, "prepare the tunnel {name} (number {number}, {protocol}, {port}) to {server_host}:{server_port}{limit}")

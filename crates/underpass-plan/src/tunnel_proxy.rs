@@ -133,7 +133,7 @@ fn keep(observed: &Observed) -> Decision {
 fn stands_failed(observed: &Observed) -> bool {
     let Some(status) = &observed.object.status else { return false };
     let same = status.observed_generation == observed.object.metadata.generation;
-    status.state == Some(State::Failed) && (same || !removal::actions(observed).is_empty())
+    status.state == Some(State::Failed) && (same || removal::is_due(observed))
 }
 
 /// How a pair that was started has died.
@@ -205,11 +205,12 @@ fn failed_start(observed: &Observed) -> Option<String> {
 
 fn failed(observed: &Observed, cause: &str) -> Decision {
     let steps = Steps::seen(observed).leaving(observed).tunnels("Failed", "the pair failed");
+    let (actions, look_again_after) = clean_up(observed);
     Decision {
         findings: steps.into_findings(),
         tunnels: tunnels::all(observed, TunnelState::Failed, cause),
-        actions: unless_waiting(observed, removal::actions(observed)),
-        look_again_after: waiting(observed).map(|(_, wait)| wait),
+        actions,
+        look_again_after,
         ..Decision::new(observed, State::Failed, Ready::no("Failed", with_trouble(observed, cause)))
             .says(cause)
             .because(format!("{cause}, and restartPolicy Never does not start the pair again"))
@@ -229,13 +230,13 @@ fn still_failed(observed: &Observed) -> Decision {
 /// What is still there of it goes: containers that ask for the name must not meet two who have it.
 fn without_alias(observed: &Observed, taken: &Taken<'_>) -> Decision {
     let message = taken.message();
-    let wait = waiting(observed).map_or(LOOK_AGAIN, |(_, wait)| wait);
+    let (actions, wait) = clean_up(observed);
     let steps = Steps::seen(observed).tunnels("AliasTaken", "somebody else has the alias");
     Decision {
         findings: steps.into_findings(),
-        actions: unless_waiting(observed, removal::actions(observed)),
+        actions,
         tunnels: tunnels::all(observed, TunnelState::NotReady, &message),
-        look_again_after: Some(wait),
+        look_again_after: wait.or(Some(LOOK_AGAIN)),
         ..pending(observed, Ready::no("AliasTaken", with_trouble(observed, &message)))
             .because("a name leads to one place only, and somebody else has it")
     }
@@ -248,11 +249,12 @@ fn start_anew(observed: &Observed, death: &str) -> Decision {
         .client("Starting", &message)
         .server("Starting", &message)
         .tunnels("Starting", "the pair is started anew");
+    let (actions, look_again_after) = clean_up(observed);
     Decision {
         findings: steps.into_findings(),
         tunnels: tunnels::all(observed, TunnelState::NotReady, "the pair is started anew"),
-        actions: unless_waiting(observed, removal::actions(observed)),
-        look_again_after: waiting(observed).map(|(_, wait)| wait),
+        actions,
+        look_again_after,
         ..Decision::new(observed, State::Starting, Ready::not_yet("StartingAnew", with_trouble(observed, &message)))
             .because(message)
     }
@@ -264,11 +266,12 @@ fn restart(observed: &Observed, cause: &str) -> Decision {
         .client(RESTARTING, cause)
         .server(RESTARTING, cause)
         .tunnels(RESTARTING, "the pair is started again");
+    let (actions, look_again_after) = clean_up(observed);
     Decision {
         findings: steps.into_findings(),
         tunnels: tunnels::all(observed, TunnelState::NotReady, "the pair is started again"),
-        actions: unless_waiting(observed, removal::actions(observed)),
-        look_again_after: waiting(observed).map(|(_, wait)| wait),
+        actions,
+        look_again_after,
         restarts,
         ..Decision::new(observed, State::Starting, Ready::no(RESTARTING, with_trouble(observed, cause)))
             .says(cause)
@@ -421,7 +424,11 @@ fn server_request(container: &Container) -> Option<ServerRequest> {
 fn running(observed: &Observed) -> Decision {
     let tunnels = tunnels::of_running_pair(observed);
     let steps = Steps::seen(observed).with_tunnels(observed, &tunnels.statuses).with_servers(&tunnels.statuses);
-    let ready = steps.sum(&tunnels.statuses);
+    // What an earlier pass could not take away: a container that may answer to the same names, or endpoints that lead nowhere.
+    let ready = match &observed.failure {
+        Some(failure) => Ready::no(failure.cause.as_str(), failure.message.as_str()),
+        None => steps.sum(&tunnels.statuses),
+    };
     let (soon, message) = match &observed.pair {
         Pair::Answered { gap: None, .. } => (LOOK_WHILE_RUNNING, "both proxies run and reach each other"),
         _ if restart::lived(observed) < FIRST_MOMENTS => {
@@ -429,10 +436,12 @@ fn running(observed: &Observed) -> Decision {
         }
         _ => (LOOK_LATER, "both proxies run, and do not reach each other at the moment"),
     };
-    let mut actions = removal::strays(observed);
+    let mut surplus = removal::strays(observed);
+    surplus.extend(endpoints::surplus(observed, &tunnels.endpoints));
+    let mut actions = unless_waiting(observed, surplus);
     actions.extend(tunnels.actions.iter().cloned());
-    actions.extend(endpoints::changes(observed, &tunnels.statuses));
-    let look_again_after = tunnels.look_again_after.map_or(soon, |wait| wait.min(soon));
+    let waits = [tunnels.look_again_after, waiting(observed).map(|(_, wait)| wait)];
+    let look_again_after = waits.into_iter().flatten().fold(soon, Duration::min);
     Decision {
         findings: steps.into_findings(),
         tunnels,
@@ -537,10 +546,23 @@ fn with_trouble(observed: &Observed, cause: &str) -> String {
         .failure
         .as_ref()
         .filter(|failure| !matches!(failure.cause, Cause::ClientProxyNotStarted | Cause::ServerProxyNotStarted));
+    let trouble = match (&observed.engine, trouble) {
+        (_, Some(failure)) => Some(&failure.message),
+        (Engine::Unavailable { why }, None) if removal::is_due(observed) => Some(why),
+        _ => None,
+    };
     match trouble {
-        Some(failure) => format!("{cause}; it cannot be cleaned up yet: {}", failure.message),
+        Some(trouble) => format!("{cause}; it cannot be cleaned up yet: {trouble}"),
         None => cause.to_owned(),
     }
+}
+
+/// What takes away what is left of the pair, and when to look whether more can be done.
+fn clean_up(observed: &Observed) -> (Vec<Action>, Option<Duration>) {
+    let actions = unless_waiting(observed, removal::actions(observed));
+    let wait = waiting(observed).map(|(_, wait)| wait);
+    let away = (actions.is_empty() && removal::is_due(observed)).then_some(LOOK_AGAIN);
+    (actions, wait.or(away))
 }
 
 fn unless_waiting(observed: &Observed, actions: Vec<Action>) -> Vec<Action> {

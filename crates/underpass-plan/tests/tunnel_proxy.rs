@@ -205,6 +205,30 @@ fn what_becomes_of_an_image_is_no_trouble_of_a_pair_that_was_started() {
 }
 
 #[test]
+fn what_could_not_be_taken_away_is_told_and_not_tried_before_its_time() {
+    let mut seen = 0;
+    for_all(|observation, plan| {
+        if observation["failure"]["cause"] != "NotRemoved" {
+            return true;
+        }
+        seen += 1;
+        let tries = plan.actions.iter().any(|action| {
+            matches!(action, Action::RemoveContainer { .. } | Action::StopServer { .. } | Action::RemovePairFolder)
+        });
+        !tries && !ready(plan)
+    });
+    assert_ne!(seen, 0);
+}
+
+/// By its folder is known what the engine keeps of it.
+#[test]
+fn a_pair_s_folder_stays_while_its_engine_is_away() {
+    for_all(|observation, plan| {
+        observation["engine"]["unavailable"].is_null() || !plan.actions.contains(&Action::RemovePairFolder)
+    });
+}
+
+#[test]
 fn a_failed_object_has_failed_tunnels_and_keeps_nothing() {
     for_all(|observation, plan| {
         let Some(status) = plan.status.as_ref().filter(|status| status["state"] == "Failed") else { return true };

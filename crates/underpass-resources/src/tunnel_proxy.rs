@@ -288,6 +288,10 @@ pub struct ContainerNetworkTunnelProxyStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_count: Option<i32>,
 
+    /// How often it was since the pair has last lived a minute: the pauses before its starts double with it (restartPolicy Always).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarts_in_a_row: Option<i32>,
+
     /// Before this moment a pair that died is not started again (restartPolicy Always).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_restart_timestamp: Option<MicroTime>,

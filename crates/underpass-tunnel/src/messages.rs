@@ -36,6 +36,9 @@ pub struct Prepare {
     /// Where the client half listens; None: any port, and the same one for as long as the tunnel exists.
     #[serde(default)]
     pub client_port: Option<u16>,
+    /// Whether any other port will do when that one is taken.
+    #[serde(default)]
+    pub or_any: bool,
     /// Streams, or flows of datagrams, at a time.
     #[serde(default)]
     pub max_streams: Option<u32>,
@@ -226,7 +229,7 @@ impl Prepare {
     /// A tunnel for TCP, at any port and without a limit of its own.
     pub fn new(number: u32, server_address: impl Into<String>, server_port: u16) -> Self {
         let (protocol, server_address) = (Protocol::Tcp, server_address.into());
-        Self { number, protocol, server_address, server_port, client_port: None, max_streams: None }
+        Self { number, protocol, server_address, server_port, client_port: None, or_any: false, max_streams: None }
     }
 
     /// What is wrong with it: the field and the reason.

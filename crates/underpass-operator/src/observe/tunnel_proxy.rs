@@ -200,6 +200,8 @@ impl Reconcile for TunnelProxies {
             bystanders,
             engine,
             refusals: self.outside.pairs.refusals(&uid),
+            preparing: self.outside.pairs.preparing(&uid),
+            unwritten: self.outside.pairs.unwritten(&uid),
             silent_since: self.outside.pairs.silent_since(&uid),
             own_slices: own_slices.map_err(unreadable)?,
             object,

@@ -4,7 +4,9 @@
 //! the process: connections are made again, processes are found again by pid and start time, and what a pair refused is asked once more.
 
 mod folder;
+mod prepare;
 mod process;
+mod refused;
 mod start;
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,14 +21,16 @@ use tokio::sync::watch;
 use tracing::info;
 use underpass_engines::{ContainerEngine, EngineError, labels};
 use underpass_plan::tunnel_proxy::{self as plan, PreparedTunnel, Refusal, Server, StartedServer};
-use underpass_plan::{Cause, ClientPort, TunnelRequest};
+use underpass_plan::{Cause, ClientEndpoints, TunnelRequest};
 use underpass_resources::tunnel_proxy::TunnelProtocol;
-use underpass_tunnel::{Caller, CallerError, Listed, Prepare, Protocol, ServerSeen};
+use underpass_tunnel::{Caller, Listed, Protocol, ServerSeen};
 
 use crate::act::Outcome;
 use crate::backoff::Backoff;
 use crate::reconcile::Key;
 use folder::{Folder, ServerRecord};
+use prepare::Orders;
+use refused::Refused;
 
 pub(crate) use process::Identity;
 use process::marked;
@@ -60,7 +64,10 @@ struct Memory {
     silent_since: Option<Timestamp>,
     /// How the server proxy of this pid ended, where that is known.
     ended: Option<(u32, String)>,
-    refusals: BTreeMap<u32, (Refusal, u32)>,
+    refusals: Refused<u32, TunnelRequest>,
+    orders: Orders,
+    /// EndpointSlices, by namespace and name.
+    unwritten: Refused<(String, String), ClientEndpoints>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +76,8 @@ pub enum PairError {
     Uid(String),
     #[error("the pair's folder {0} cannot be used: {1}")]
     Folder(PathBuf, #[source] std::io::Error),
+    #[error("the pair's folder below {0} cannot be removed: {1}")]
+    FolderLeft(PathBuf, #[source] std::io::Error),
     #[error("the client proxy's image {0} is no longer there; it is made again")]
     ImageGone(String),
     #[error("the network {0} is no longer there; its ContainerNetwork will tell of another")]
@@ -95,7 +104,7 @@ impl PairError {
                 _ => Cause::ClientProxyNotStarted,
             },
             Self::Volume(EngineError::Unavailable(_)) => Cause::NoContainerEngine,
-            Self::Volume(_) | Self::Stop { .. } => Cause::NotRemoved,
+            Self::Volume(_) | Self::FolderLeft(..) | Self::Stop { .. } => Cause::NotRemoved,
         }
     }
 }
@@ -200,45 +209,23 @@ impl Pairs {
         self.memories.lock().get(uid)?.silent_since
     }
 
-    pub fn refusals(&self, uid: &str) -> BTreeMap<u32, Refusal> {
+    pub fn refusals(&self, uid: &str) -> BTreeMap<u32, Refusal<TunnelRequest>> {
         let memories = self.memories.lock();
         let refusals = memories.get(uid).map(|memory| &memory.refusals);
-        refusals.into_iter().flatten().map(|(number, (refusal, _))| (*number, refusal.clone())).collect()
+        refusals.into_iter().flat_map(Refused::all).map(|(number, refusal)| (*number, refusal.clone())).collect()
     }
 
-    /// What the pair refuses is remembered and told by the next observation: one tunnel must not hold up the others.
-    pub async fn prepare(&self, uid: &str, request: &TunnelRequest) -> Outcome {
-        let Some(control_port) = self.control_port(uid) else { return Outcome::no_pair() };
-        let Err(error) = self.try_prepare(uid, control_port, request).await else {
-            self.memories.lock().entry(uid.to_owned()).or_default().refusals.remove(&request.number);
-            return Outcome::Done;
-        };
-        if let CallerError::Refused(message) = &error {
-            self.note_refusal(uid, request, message.clone());
-        }
-        // A pair that is silent is seen to be so by the next observation.
-        Outcome::Refused(error.to_string())
-    }
-
-    async fn try_prepare(&self, uid: &str, control_port: u16, request: &TunnelRequest) -> Result<(), CallerError> {
-        let caller = self.caller(uid, control_port).map_err(CallerError::Refused)?;
-        let (ClientPort::Fixed(port) | ClientPort::Preferred(port)) = request.client_port;
-        let wanted = prepare(request, Some(port));
-        match caller.prepare(wanted).await {
-            Err(CallerError::Refused(_)) if matches!(request.client_port, ClientPort::Preferred(_)) => {
-                caller.prepare(prepare(request, None)).await.map(drop)
-            }
-            prepared => prepared.map(drop),
-        }
-    }
-
-    fn note_refusal(&self, uid: &str, request: &TunnelRequest, message: String) {
+    /// Whether an EndpointSlice could be written: one that cannot must not hold up the others.
+    pub fn note_endpoints(&self, uid: &str, endpoints: &ClientEndpoints, refused: Option<String>) {
         let mut memories = self.memories.lock();
-        let refusals = &mut memories.entry(uid.to_owned()).or_default().refusals;
-        let before = refusals.get(&request.number).filter(|(refusal, _)| refusal.request == *request);
-        let troubles = before.map_or(0, |(_, troubles)| *troubles) + 1;
-        let retry_at = Timestamp::now().saturating_add(self.backoff.wait(troubles)).unwrap_or(Timestamp::MAX);
-        refusals.insert(request.number, (Refusal { request: request.clone(), message, retry_at }, troubles));
+        let unwritten = &mut memories.entry(uid.to_owned()).or_default().unwritten;
+        unwritten.note((endpoints.namespace.clone(), endpoints.name.clone()), endpoints, refused, self.backoff);
+    }
+
+    pub fn unwritten(&self, uid: &str) -> Vec<Refusal<ClientEndpoints>> {
+        let memories = self.memories.lock();
+        let unwritten = memories.get(uid).map(|memory| &memory.unwritten);
+        unwritten.into_iter().flat_map(Refused::all).map(|(_, refusal)| refusal.clone()).collect()
     }
 
     /// A pair that cannot be told is on its way out, or will be asked again for what it lists.
@@ -268,13 +255,13 @@ impl Pairs {
             self.engine.remove_volume(&volume.name).await.map_err(PairError::Volume)?;
         }
         self.memories.lock().remove(uid);
-        folder.remove().map_err(|error| PairError::Folder(self.root.clone(), error))
+        folder.remove().map_err(|error| PairError::FolderLeft(self.root.clone(), error))
     }
 
     /// Removes the folder of an object that is gone.
     pub(crate) fn remove_leftover(root: &Path, uid: &str) -> Result<(), PairError> {
         let folder = Folder::of(root, uid).ok_or_else(|| PairError::Uid(uid.to_owned()))?;
-        folder.remove().map_err(|error| PairError::Folder(root.to_owned(), error))
+        folder.remove().map_err(|error| PairError::FolderLeft(root.to_owned(), error))
     }
 
     /// The server proxies of an instance that live, and the uids of their objects, whether or not somebody wrote them down.
@@ -344,19 +331,5 @@ fn prepared(seen: &underpass_tunnel::TunnelSeen) -> PreparedTunnel {
             ServerSeen::Reachable => Server::Reachable,
             ServerSeen::Unreachable(why) => Server::Unreachable { why: why.clone() },
         },
-    }
-}
-
-fn prepare(request: &TunnelRequest, client_port: Option<u16>) -> Prepare {
-    Prepare {
-        number: request.number,
-        protocol: match request.protocol {
-            TunnelProtocol::Tcp => Protocol::Tcp,
-            TunnelProtocol::Udp => Protocol::Udp,
-        },
-        server_address: request.server_host.clone(),
-        server_port: request.server_port,
-        client_port,
-        max_streams: request.max_connections,
     }
 }

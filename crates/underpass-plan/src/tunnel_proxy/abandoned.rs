@@ -53,9 +53,11 @@ fn with_nothing(
         folder: None,
         pair: Pair::NotAsked,
         refusals: std::collections::BTreeMap::new(),
+        preparing: Vec::new(),
         services: Vec::new(),
         slices: Vec::new(),
         own_slices,
+        unwritten: Vec::new(),
         failure: None,
         now,
     }

@@ -1,34 +1,41 @@
-//! The EndpointSlices that show where containers reach the tunnels: one per Ready tunnel with a clientServiceName and address family.
+//! The EndpointSlices that show where containers reach the tunnels: one per tunnel with a clientServiceName that can be used and
+//! address family.
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
-use underpass_resources::address::IpAddress;
-use underpass_resources::tunnel_proxy::{Tunnel, TunnelState, TunnelStatus};
+use underpass_resources::tunnel_proxy::Tunnel;
 
-use super::observed::Observed;
+use super::observed::{Observed, PreparedTunnel};
 use super::servers::word;
 use crate::plan::{Action, ClientEndpoints};
 
 /// The label by which an object's slices are found again.
 pub const OWNER_LABEL: &str = "underpass.dev/owner-uid";
 
-/// What has to be written and removed, so that exactly the Ready tunnels are shown.
-pub(super) fn changes(observed: &Observed, statuses: &[TunnelStatus]) -> Vec<Action> {
-    let wanted = wanted(observed, statuses);
-    let outdated = observed
-        .own_slices
-        .iter()
-        .filter_map(place)
-        .filter(|(namespace, name)| !wanted.iter().any(|one| (&one.namespace, &one.name) == (namespace, name)));
-    let removed = outdated.map(|(namespace, name)| Action::RemoveEndpoints { namespace, name });
-    let written = wanted.iter().filter(|one| !stands(observed, one)).cloned().map(Action::WriteEndpoints);
-    removed.chain(written).collect()
+/// Where a tunnel that can be used is to be shown.
+pub(super) fn wanted(observed: &Observed, tunnel: &Tunnel, standing: &PreparedTunnel) -> Vec<ClientEndpoints> {
+    let Some(service) = &tunnel.client_service_name else { return Vec::new() };
+    [false, true].into_iter().filter_map(|ipv6| of_family(observed, tunnel, standing, service, ipv6)).collect()
+}
+
+/// Whether the slice is there and says what it should.
+pub(super) fn stands(observed: &Observed, wanted: &ClientEndpoints) -> bool {
+    let key = (wanted.namespace.clone(), wanted.name.clone());
+    let found = observed.own_slices.iter().find(|slice| place(slice).as_ref() == Some(&key));
+    found.is_some_and(|slice| says(slice, wanted))
+}
+
+/// What was written and is not wanted any more, gone.
+pub(super) fn surplus(observed: &Observed, wanted: &[ClientEndpoints]) -> Vec<Action> {
+    let places = observed.own_slices.iter().filter_map(place);
+    let surplus =
+        places.filter(|(namespace, name)| !wanted.iter().any(|one| (&one.namespace, &one.name) == (namespace, name)));
+    surplus.map(|(namespace, name)| Action::RemoveEndpoints { namespace, name }).collect()
 }
 
 /// Everything that was ever written, gone.
 pub(super) fn removal(observed: &Observed) -> Vec<Action> {
-    let places = observed.own_slices.iter().filter_map(place);
-    places.map(|(namespace, name)| Action::RemoveEndpoints { namespace, name }).collect()
+    surplus(observed, &[])
 }
 
 /// The slice as the API knows it.
@@ -60,51 +67,30 @@ pub fn manifest(endpoints: &ClientEndpoints) -> Value {
     })
 }
 
-fn wanted(observed: &Observed, statuses: &[TunnelStatus]) -> Vec<ClientEndpoints> {
-    let ready = statuses.iter().filter(|status| status.state == TunnelState::Ready);
-    ready.flat_map(|status| of_tunnel(observed, status)).collect()
-}
-
-fn of_tunnel(observed: &Observed, status: &TunnelStatus) -> Vec<ClientEndpoints> {
-    let tunnel = observed.object.spec.tunnels.iter().find(|tunnel| *tunnel.name == status.name);
-    let Some((tunnel, service)) = tunnel.and_then(|tunnel| Some((tunnel, tunnel.client_service_name.as_ref()?))) else {
-        return Vec::new();
-    };
-    [false, true].into_iter().filter_map(|ipv6| of_family(observed, status, tunnel, service, ipv6)).collect()
-}
-
 fn of_family(
     observed: &Observed,
-    status: &TunnelStatus,
     tunnel: &Tunnel,
+    standing: &PreparedTunnel,
     service: &str,
     ipv6: bool,
 ) -> Option<ClientEndpoints> {
-    let parsed = status.client_proxy_addresses.iter().filter_map(IpAddress::address);
-    let addresses: Vec<String> =
-        parsed.filter(|address| address.is_ipv6() == ipv6).map(|address| address.to_string()).collect();
+    let fits = standing.addresses.iter().filter(|address| !address.is_loopback() && address.is_ipv6() == ipv6);
+    let addresses: Vec<String> = fits.map(ToString::to_string).collect();
     let owner_name = observed.object.metadata.name.clone().unwrap_or_default();
     let uid = observed.uid();
     let mark: String = uid.chars().filter(char::is_ascii_alphanumeric).take(5).collect();
     let family = if ipv6 { "ipv6" } else { "ipv4" };
     (!addresses.is_empty()).then(|| ClientEndpoints {
         namespace: tunnel.client_service_namespace.as_deref().unwrap_or("default").to_owned(),
-        name: format!("{owner_name}-{}-{mark}-{family}", status.name),
+        name: format!("{owner_name}-{}-{mark}-{family}", tunnel.name),
         service: service.to_owned(),
         addresses,
-        port: status.client_proxy_port.unwrap_or_default(),
+        port: standing.client_port,
         protocol: tunnel.protocol,
         ipv6,
         owner_name,
         owner_uid: uid.clone(),
     })
-}
-
-/// Whether the slice is there and says what it should.
-fn stands(observed: &Observed, wanted: &ClientEndpoints) -> bool {
-    let key = (wanted.namespace.clone(), wanted.name.clone());
-    let found = observed.own_slices.iter().find(|slice| place(slice).as_ref() == Some(&key));
-    found.is_some_and(|slice| says(slice, wanted))
 }
 
 fn says(slice: &EndpointSlice, wanted: &ClientEndpoints) -> bool {

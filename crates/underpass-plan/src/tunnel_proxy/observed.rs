@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use underpass_resources::tunnel_proxy::TunnelProtocol;
 use underpass_resources::{ContainerNetwork, ContainerNetworkTunnelProxy};
 
-use crate::plan::{Failure, TunnelRequest};
+use crate::plan::{ClientEndpoints, Failure, TunnelRequest};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,7 +39,10 @@ pub struct Observed {
     pub silent_since: Option<Timestamp>,
     /// By tunnel number: what the pair refused to prepare.
     #[serde(default)]
-    pub refusals: BTreeMap<u32, Refusal>,
+    pub refusals: BTreeMap<u32, Refusal<TunnelRequest>>,
+    /// What the pair was asked to prepare and has not answered.
+    #[serde(default)]
+    pub preparing: Vec<TunnelRequest>,
     /// The Services that tunnels lead to, and their endpoints.
     #[serde(default)]
     pub services: Vec<Service>,
@@ -47,6 +51,9 @@ pub struct Observed {
     /// The EndpointSlices that were written for this object.
     #[serde(default)]
     pub own_slices: Vec<EndpointSlice>,
+    /// Those that could not be written.
+    #[serde(default)]
+    pub unwritten: Vec<Refusal<ClientEndpoints>>,
     #[serde(default)]
     pub failure: Option<Failure>,
     pub now: Timestamp,
@@ -208,11 +215,18 @@ pub enum Server {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Refusal {
+pub struct Refusal<R> {
     /// What was asked for; a refusal says nothing about another request.
-    pub request: TunnelRequest,
+    pub request: R,
     pub message: String,
     pub retry_at: Timestamp,
+}
+
+impl<R> Refusal<R> {
+    /// How long it is not asked for again.
+    pub(super) fn wait(&self, now: Timestamp) -> Option<Duration> {
+        Duration::try_from(self.retry_at.duration_since(now)).ok().filter(|left| !left.is_zero())
+    }
 }
 
 fn yes() -> bool {

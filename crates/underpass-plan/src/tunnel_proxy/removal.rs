@@ -4,7 +4,7 @@ use super::endpoints;
 use super::observed::{Engine, Observed, Pair};
 use crate::plan::Action;
 
-/// All that is left of the pair, as the steps that take it away. Empty when nothing is left that can be seen.
+/// All that is left of the pair and can be taken away now, as the steps that do so.
 pub(super) fn actions(observed: &Observed) -> Vec<Action> {
     let mut actions = endpoints::removal(observed);
     let alive = observed.started_server().filter(|server| server.ended.is_none());
@@ -16,8 +16,15 @@ pub(super) fn actions(observed: &Observed) -> Vec<Action> {
     }
     actions.extend(containers(observed));
     actions.extend(alive.map(|server| Action::StopServer { pid: server.pid }));
-    actions.extend(observed.folder.as_ref().map(|_| Action::RemovePairFolder));
+    // What the engine keeps of the pair goes with its folder, by which it is known until then.
+    let there = matches!(observed.engine, Engine::Available { .. });
+    actions.extend(observed.folder.as_ref().filter(|_| there).map(|_| Action::RemovePairFolder));
     actions
+}
+
+/// Whether anything is left that can be seen, also if it cannot be taken away now.
+pub(super) fn is_due(observed: &Observed) -> bool {
+    observed.folder.is_some() || !actions(observed).is_empty()
 }
 
 /// Containers that carry this object's uid but are not its client proxy: an earlier process ended before it could write them down.

@@ -14,13 +14,15 @@ pub(super) const RESTARTING: &str = "Restarting";
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A pair that ran this long did not die of its start: it gets the first pause again.
+/// A pair that ran this long did not die of its start: pauses begin with the first again, as those of Kubernetes' pods do.
 const LIVED_WELL: Duration = Duration::from_secs(60);
 
 /// What the status remembers, so that a death is counted once however often it is looked at, and also by the next process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Restarts {
     pub(super) count: Option<i32>,
+    /// Deaths since the pair has last lived well.
+    pub(super) in_a_row: Option<i32>,
     /// Set by a death, taken away by the next start.
     pub(super) not_before: Option<MicroTime>,
 }
@@ -30,6 +32,7 @@ impl Restarts {
         let status = observed.object.status.as_ref();
         Self {
             count: status.and_then(|status| status.restart_count),
+            in_a_row: status.and_then(|status| status.restarts_in_a_row),
             not_before: status.and_then(|status| status.next_restart_timestamp.clone()),
         }
     }
@@ -39,10 +42,10 @@ impl Restarts {
         if stored.not_before.is_some() {
             return stored;
         }
-        let count = stored.count.unwrap_or_default().saturating_add(1);
-        let pause = pause_after(count, lived(observed));
-        let not_before = observed.now.saturating_add(pause).unwrap_or(Timestamp::MAX);
-        Self { count: Some(count), not_before: Some(MicroTime(not_before)) }
+        let one_more = |number: Option<i32>| number.unwrap_or_default().saturating_add(1);
+        let in_a_row = one_more(stored.in_a_row.filter(|_| lived(observed) < LIVED_WELL));
+        let not_before = observed.now.saturating_add(pause_after(in_a_row)).unwrap_or(Timestamp::MAX);
+        Self { count: Some(one_more(stored.count)), in_a_row: Some(in_a_row), not_before: Some(MicroTime(not_before)) }
     }
 
     /// The pair is started, or runs.
@@ -72,11 +75,8 @@ pub(super) fn lived(observed: &Observed) -> Duration {
     lived.and_then(|lived| Duration::try_from(lived).ok()).unwrap_or_default()
 }
 
-fn pause_after(count: i32, lived: Duration) -> Duration {
-    if lived >= LIVED_WELL {
-        return FIRST_PAUSE;
-    }
-    let doublings = u32::try_from(count - 1).unwrap_or_default().min(16);
+fn pause_after(in_a_row: i32) -> Duration {
+    let doublings = u32::try_from(in_a_row - 1).unwrap_or_default().min(16);
     FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
 }
 
@@ -85,9 +85,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_until_a_pair_lives_well() {
-        let pauses: Vec<u64> = (1..=8).map(|count| pause_after(count, Duration::ZERO).as_secs()).collect();
+    fn pauses_double_up_to_the_longest() {
+        let pauses: Vec<u64> = (1..=8).map(|in_a_row| pause_after(in_a_row).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(pause_after(30, LIVED_WELL), FIRST_PAUSE);
+        assert_eq!(pause_after(i32::MAX), LONGEST_PAUSE);
     }
 }

@@ -232,6 +232,7 @@ impl Decision {
             tunnel_configuration_version: Some(version + i32::from(changed)),
             client_proxy_container_image: image,
             restart_count: self.restarts.count,
+            restarts_in_a_row: self.restarts.in_a_row,
             next_restart_timestamp: self.restarts.not_before.clone(),
             ..Status::default()
         };

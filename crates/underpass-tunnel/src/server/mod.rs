@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -60,13 +60,22 @@ pub struct Settings {
     pub connections: u32,
     /// How long a flow of datagrams may be silent.
     pub flow_idle: Duration,
+    pub lookup: Lookup,
+}
+
+/// How a name and a port become addresses.
+pub type Lookup = fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
+
+/// As the system does it, by its own files and servers.
+pub fn system_lookup(name: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+    async move { Ok(lookup_host((name, port)).await?.collect()) }.boxed()
 }
 
 impl Settings {
     pub fn new(control: Vec<SocketAddr>, data: Vec<SocketAddr>) -> Self {
         let workers = crate::workers();
         let connections = capacity::by_descriptors(workers).min(capacity::by_ports());
-        Self { control, data, workers, connections, flow_idle: datagrams::IDLE }
+        Self { control, data, workers, connections, flow_idle: datagrams::IDLE, lookup: system_lookup }
     }
 }
 
@@ -190,7 +199,8 @@ impl Half {
             ..underpass_relay::Settings::default()
         })?);
         let flows = Arc::new(Flows::new(news.clone()));
-        let tunnels = Tunnels::start(relay.clone(), flows.clone(), echo).await.map_err(ServerError::Table)?;
+        let tunnels =
+            Tunnels::start(relay.clone(), flows.clone(), echo, settings.lookup).await.map_err(ServerError::Table)?;
         let client = ClientLink::new(tls::connector(&secrets.identity)?, settings.control, wants);
         let (connections, told) = (settings.connections, CancellationToken::new());
         Ok(Self { tunnels, relay, client, streams, datagrams, flows, news, connections, told })

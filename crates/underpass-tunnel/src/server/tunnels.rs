@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::net::lookup_host;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tracing::{info, warn};
 use underpass_relay::{LiveRoute, Relay};
 use underpass_tables::{Expects, Listener, RelayTable, Route, RouteId, Rules, Transport};
 
+use super::Lookup;
 use super::flows::Flows;
 use super::link::{ClientLink, DEADLINE};
 use super::listening::Listening;
@@ -36,6 +36,7 @@ pub(super) struct Tunnels {
     flows: Arc<Flows>,
     /// Where probes end.
     echo: SocketAddr,
+    lookup: Lookup,
     state: Mutex<State>,
 }
 
@@ -57,8 +58,13 @@ struct Tunnel {
 }
 
 impl Tunnels {
-    pub(super) async fn start(relay: Arc<Relay>, flows: Arc<Flows>, echo: SocketAddr) -> Result<Self, String> {
-        let tunnels = Self { relay, flows, echo, state: Mutex::default() };
+    pub(super) async fn start(
+        relay: Arc<Relay>,
+        flows: Arc<Flows>,
+        echo: SocketAddr,
+        lookup: Lookup,
+    ) -> Result<Self, String> {
+        let tunnels = Self { relay, flows, echo, lookup, state: Mutex::default() };
         tunnels.apply(&mut *tunnels.state.lock().await).await?;
         Ok(tunnels)
     }
@@ -66,7 +72,7 @@ impl Tunnels {
     /// First the way to the server, then the port for clients: no client comes too early.
     pub(super) async fn prepare(&self, asked: Prepare, client: &ClientLink) -> Result<Prepared, String> {
         asked.check()?;
-        let endpoints = resolve(&asked.server_address, asked.server_port).await?;
+        let endpoints = resolve(self.lookup, &asked.server_address, asked.server_port).await?;
         let link = client.get().await?;
         let mut state = self.state.lock().await;
         let before = state.tunnels.get(&asked.number).cloned();
@@ -244,9 +250,11 @@ impl State {
     async fn listen(&mut self, number: u32, link: &Link) -> Result<Prepared, AskError> {
         let gone = || AskError::Refused(format!("there is no tunnel {number}"));
         let tunnel = self.tunnels.get_mut(&number).ok_or_else(gone)?;
-        let Prepare { protocol, client_port, max_streams, .. } = tunnel.asked;
+        let Prepare { protocol, client_port, or_any, max_streams, .. } = tunnel.asked;
         let before = Some(tunnel.prepared.port).filter(|port| *port != 0);
-        let (port, or_any) = (client_port.or(before), client_port.is_none());
+        let or_any = or_any || client_port.is_none();
+        // Clients know the one that it has.
+        let port = if or_any { before.or(client_port) } else { client_port };
         let listen = Listen { number, protocol, port, or_any, max_streams };
         let answer = link.ask::<Prepared>(&ClientRequest::Listen(listen), DEADLINE).await;
         match answer {
@@ -278,12 +286,11 @@ fn said(error: &AskError) -> String {
     }
 }
 
-async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = timeout(LOOKUP_DEADLINE, lookup_host((host, port))).await;
+async fn resolve(lookup: Lookup, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found = timeout(LOOKUP_DEADLINE, lookup(host.to_owned(), port)).await;
     let found =
         found.map_err(|_| format!("serverAddress: {host} was not resolved in {} s", LOOKUP_DEADLINE.as_secs()))?;
-    let mut found: Vec<_> =
-        found.map_err(|error| format!("serverAddress: {host} cannot be resolved: {error}"))?.collect();
+    let mut found = found.map_err(|error| format!("serverAddress: {host} cannot be resolved: {error}"))?;
     // What is listed twice would be dialled twice.
     found.sort();
     found.dedup();

@@ -97,6 +97,21 @@ async fn a_wanted_port_that_is_taken_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_port_that_is_taken_is_replaced_by_one_that_stays() {
+    let pair = Pair::start().await;
+    let server = echo_server().await;
+    let port = pair.prepare(1, server).await.port;
+    let preferring = Prepare { client_port: Some(port), or_any: true, ..tunnel(2, server) };
+    let other = pair.caller.prepare(preferring.clone()).await.unwrap().port;
+    assert_ne!(other, port);
+    pair.caller.delete(1).await.unwrap();
+    let elsewhere = echo_server().await;
+    let again = Prepare { server_port: elsewhere.port(), ..preferring };
+    assert_eq!(pair.caller.prepare(again).await.unwrap().port, other, "its clients know it");
+    pair.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_with_its_field() {
     let pair = Pair::start().await;
     let server = echo_server().await;
