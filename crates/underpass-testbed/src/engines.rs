@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bytes::Bytes;
 use rustix::process::Signal;
 use rustix::thread::LinkNameSpaceType;
 use tempfile::TempDir;
 use underpass_engines::labels::{INSTANCE, Maker};
-use underpass_engines::{Candidate, ContainerEngine, EngineKind, LocalEngine, scratch_image};
+use underpass_engines::{BuildRequest, Candidate, ContainerEngine, EngineKind, LocalEngine, scratch_image};
 
 use crate::process::Process;
 use crate::unique::unique;
@@ -17,6 +18,9 @@ use crate::wait::{PATIENCE, wait_until};
 
 /// What client containers run: a shell and tools in one static file.
 const BUSYBOX: &str = "/bin/busybox";
+
+/// The label on an image that a test has others built on.
+const BASE: &str = "dev.underpass.test.base";
 
 /// An engine for one test. What the test makes through it goes with this value.
 pub struct TestEngine {
@@ -87,6 +91,34 @@ impl TestEngine {
         }
         archive.reference
     }
+}
+
+impl TestEngine {
+    /// An image with these lines in its Dockerfile behind busybox, which the caller removes by this reference.
+    pub async fn image_with(&self, lines: &str) -> String {
+        let reference = format!("localhost/{}:1", unique("underpass-test-base"));
+        let context = dockerfile_context(&format!("FROM {}\n{lines}\n", self.busybox().await));
+        let labels = underpass_engines::labels::labels(&[(BASE, &reference)]);
+        let request = BuildRequest { reference: reference.clone(), context, labels };
+        self.engine.build_image(request).await.expect("the engine builds an image");
+        reference
+    }
+
+    /// With what was built on it, which has inherited its label.
+    pub async fn remove_image_and_its_children(&self, reference: &str) {
+        let mut images = self.engine.list_images(&[(BASE, reference)]).await.expect("the engine answers");
+        images.sort_by_key(|image| image.references.iter().any(|one| one == reference));
+        for image in images {
+            self.engine.remove_image(&image.id).await.expect("the engine removes an image");
+        }
+    }
+}
+
+fn dockerfile_context(dockerfile: &str) -> Bytes {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    std::fs::write(folder.path().join("Dockerfile"), dockerfile).expect("a file can be written");
+    let tar = Command::new("tar").arg("-C").arg(folder.path()).args(["-c", "Dockerfile"]).output();
+    tar.expect("tar runs").stdout.into()
 }
 
 fn told(variable: &str) -> String {

@@ -1,5 +1,7 @@
 //! What an engine can be and do: rootless, away for a while, full.
 
+use std::time::{Duration, Instant};
+
 use underpass_engines::{ContainerEngine, EngineKind};
 use underpass_testbed::{Forwarder, PrivateEngine, TestEngine};
 
@@ -51,16 +53,21 @@ fn an_engine_that_ends_and_comes_back_has_its_pair_again(kind: EngineKind) {
     rig.end();
 }
 
+/// A pair that runs is looked at every 30 seconds, whatever is heard: its end has to be told long before the first such look.
 fn a_container_that_goes_while_events_are_cut_off_is_missed(kind: EngineKind) {
+    const WITHOUT_A_LOOK: Duration = Duration::from_secs(15);
     let direct = TestEngine::shared(kind);
     let between = Forwarder::to(&direct.address);
     let rig = Rig::on(TestEngine::at(kind, &between.address()));
     rig.apply_proxy("p", "aliases: [h]");
     rig.until_ready("p");
+    let looked_at = Instant::now();
     let id = rig.containers("p")[0].id.clone();
     between.cut();
     rig.wait_for(direct.engine.remove_container(&id)).unwrap();
     let failed = rig.until_state("p", "Failed");
+    let told = looked_at.elapsed();
+    assert!(told < WITHOUT_A_LOOK, "only a look has found it, after {told:?}");
     // Whoever looks while the engine removes it sees that it ended, later that it is gone.
     assert!(failed["message"].as_str().unwrap().contains("the client proxy's container"), "{failed}");
     rig.end();

@@ -89,7 +89,7 @@ fn a_lost_alias_heals(kind: EngineKind) {
     let (id, network) = (before["clientProxyContainerId"].as_str().unwrap(), rig.network_id("p"));
     for call in ["disconnect", "connect"] {
         let body = format!(r#"{{"Container":"{id}"}}"#);
-        ask_engine(&rig, "POST", &format!("networks/{network}/{call}"), &body);
+        rig.ask_engine("POST", &format!("networks/{network}/{call}"), &body);
     }
     let healed = rig.until("p", "healed", |status| {
         status["restartCount"] == 1 && status["state"] == "Running" && super::rig::is_ready(status)
@@ -102,7 +102,7 @@ fn a_lost_alias_heals(kind: EngineKind) {
 fn a_paused_container_is_not_ready_and_counts_as_dead(kind: EngineKind) {
     let (rig, before) = started(kind, "Never");
     let id = before["clientProxyContainerId"].as_str().unwrap();
-    ask_engine(&rig, "POST", &format!("containers/{id}/pause"), "");
+    rig.ask_engine("POST", &format!("containers/{id}/pause"), "");
     let paused = std::time::Instant::now();
     let hung = rig.until("p", "not Ready", |status| !super::rig::is_ready(status));
     let seen = paused.elapsed();
@@ -117,9 +117,9 @@ fn a_paused_container_is_not_ready_and_counts_as_dead(kind: EngineKind) {
 fn a_container_that_was_paused_for_a_moment_goes_on(kind: EngineKind) {
     let (rig, before) = started(kind, "Never");
     let id = before["clientProxyContainerId"].as_str().unwrap();
-    ask_engine(&rig, "POST", &format!("containers/{id}/pause"), "");
+    rig.ask_engine("POST", &format!("containers/{id}/pause"), "");
     rig.until("p", "not Ready", |status| !super::rig::is_ready(status));
-    ask_engine(&rig, "POST", &format!("containers/{id}/unpause"), "");
+    rig.ask_engine("POST", &format!("containers/{id}/unpause"), "");
     let after = rig.until_ready("p");
     assert_eq!(after["serverProxyProcessId"], before["serverProxyProcessId"], "the same pair");
     let port = &tunnel_status(&after, "a")["clientProxyPort"];
@@ -142,20 +142,12 @@ fn a_server_proxy_that_hangs_is_replaced() {
     rig.end();
 }
 
-fn ask_engine(rig: &Rig, method: &str, path: &str, body: &str) {
-    let socket = rig.engine.address.strip_prefix("unix://").unwrap();
-    let curl = ["-fsS", "--unix-socket", socket, "-X", method, "-H", "Content-Type: application/json", "-d", body];
-    let url = format!("http://engine/v1.41/{path}");
-    let done = std::process::Command::new("curl").args(curl).arg(url).output().unwrap();
-    assert!(done.status.success(), "{path}: {}", String::from_utf8_lossy(&done.stderr));
-}
-
 /// The client proxy's secrets are in a volume, which engines keep when a container is removed without it.
 fn what_somebody_leaves_of_a_container_goes_too(kind: EngineKind) {
     let (rig, before) = started(kind, "Never");
     let id = before["clientProxyContainerId"].as_str().unwrap();
     assert_eq!(rig.volumes().len(), 1);
-    unseen(&rig, || ask_engine(&rig, "DELETE", &format!("containers/{id}?force=true"), ""));
+    unseen(&rig, || drop(rig.ask_engine("DELETE", &format!("containers/{id}?force=true"), "")));
     assert_failed(&rig, &before, "somebody else removed it");
     wait_until("the volume to go", PATIENCE, || rig.volumes().is_empty().then_some(()));
     rig.end();

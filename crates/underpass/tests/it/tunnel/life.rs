@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use underpass_engines::labels::{CREATOR_PID, CREATOR_START, OBJECT};
 use underpass_engines::{ContainerEngine, ContainerState, EngineKind};
+use underpass_plan::tunnel_proxy::FINALIZER;
 use underpass_testbed::{PATIENCE, wait_until};
 
 use super::rig::{condition, is_alive, is_ready, proxy, tunnel, tunnel_status, until_dead};
@@ -68,7 +69,9 @@ fn a_pair_comes_and_goes(kind: EngineKind) {
     assert_eq!(rig.guest("web").echo("host.internal", &http["clientProxyPort"], "hello"), "hello");
     assert_eq!(rig.guest("web").echo("other.internal", &http["clientProxyPort"], "again"), "again");
 
-    let uid = rig.proxy("web")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let metadata = rig.proxy("web")["metadata"].clone();
+    assert_eq!(metadata["finalizers"], json!([FINALIZER]));
+    let uid = metadata["uid"].as_str().unwrap().to_owned();
     rig.kubectl().ok("delete cntp web --timeout=60s");
     assert!(rig.containers_of(&uid).is_empty());
     until_dead(process);

@@ -12,6 +12,7 @@ mod load;
 mod processes;
 mod rig;
 mod servers;
+mod starting;
 mod strangers;
 mod tunnels;
 

@@ -1,6 +1,8 @@
 //! Several processes, and processes that are killed: what is stated happens, and nothing is left behind.
 
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -8,7 +10,7 @@ use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use underpass_engines::labels::start_ticks;
 use underpass_engines::{ContainerEngine, EngineKind, NetworkRequest};
-use underpass_testbed::{Launch, PATIENCE, Signal, TestEngine, look_until, wait_until, write_program};
+use underpass_testbed::{Launch, PATIENCE, PrivateEngine, Signal, TestEngine, look_until, wait_until, write_program};
 
 use super::rig::{client_process, condition, identity, is_alive, is_ready, proxy, tunnel, tunnel_status, until_dead};
 use super::{Rig, on_both, servers};
@@ -21,6 +23,8 @@ on_both!(
     a_watchdog_that_is_late_leaves_everything_to_who_was_faster,
     a_watchdog_that_is_late_leaves_everything_to_other_controllers,
     a_watchdog_removes_what_comes_late,
+    a_watchdog_waits_for_an_engine_that_is_away,
+    a_start_does_not_wait_for_a_watchdog_that_waits_for_an_engine,
     a_watchdog_that_is_alone_cleans_up,
     what_was_killed_with_everything_else_starts_anew,
     controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt,
@@ -168,6 +172,68 @@ fn a_watchdog_removes_what_comes_late(kind: EngineKind) {
     assert!(is_clean(&rig), "{told}");
 }
 
+/// What needs no engine goes at once, the rest when there is one again, and nobody is told that it is gone before that.
+fn a_watchdog_waits_for_an_engine_that_is_away(kind: EngineKind) {
+    let mut private = PrivateEngine::start(kind);
+    private.enter();
+    let apart = Apart { folder: tempfile::tempdir().unwrap(), engine: private.view() };
+    let server = Launch::apiserver(BINARY).start();
+    let kubectl = server.kubectl();
+    kubectl.ok_with("apply -f -", &crate::network("p"));
+    kubectl.ok_with("apply -f -", &proxy("p", "aliases: [h]"));
+    let (first, _home) = apart.controllers(&server);
+    let before = until_ready(&kubectl, "p");
+    let instance = identity(&kubectl);
+    let pairs = apart.folder.path().join("controllers").join(&instance).join("tunnels");
+    assert_eq!(std::fs::read_dir(&pairs).unwrap().count(), 1);
+
+    private.stop();
+    first.signal(Signal::KILL);
+    until_dead(&before["serverProxyProcessId"]);
+    wait_until("the pair's folder to go", PATIENCE, || (std::fs::read_dir(&pairs).unwrap().count() == 0).then_some(()));
+    let told = |part: &str| {
+        wait_until(part, PATIENCE, || {
+            let status = kubectl.json("get cntp p")["status"].clone();
+            condition(&status, "Ready")["message"].as_str().unwrap().contains(part).then_some(())
+        });
+    };
+    told("were killed, and their watchdog removes what they had made");
+    wait_until("the sixth attempt", PATIENCE, || first.stderr().contains("attempt=6").then_some(()));
+
+    private.start_again();
+    let ended = first.wait();
+    told("were killed, and what they had made is removed");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mine = [(underpass_engines::labels::INSTANCE, instance.as_str())];
+    let engine = &apart.engine.engine;
+    let left = runtime.block_on(async {
+        let (containers, networks) = (engine.list_containers(&mine).await, engine.list_networks(&mine).await);
+        (containers.unwrap().len(), networks.unwrap().len(), engine.list_volumes(&mine).await.unwrap().len())
+    });
+    assert_eq!(left, (0, 0, 0), "{ended}");
+    assert!(!pairs.exists(), "nothing stands in any engine: {ended}");
+}
+
+/// Until there is one again, it is theirs to wait.
+fn a_start_does_not_wait_for_a_watchdog_that_waits_for_an_engine(kind: EngineKind) {
+    let mut private = PrivateEngine::start(kind);
+    private.enter();
+    let mut rig = Rig::on(private.view());
+    rig.apply_proxy("p", "aliases: [h]");
+    let before = rig.until_ready("p");
+    private.stop();
+    let dead = killed(&mut rig);
+    until_dead(&before["serverProxyProcessId"]);
+    rig.start_again();
+    let told = dead.wait();
+    crate::assert_contains(&told.stderr, &["in the hands of others"]);
+    private.start_again();
+    let after = rig.until_ready("p");
+    assert_ne!(after["serverProxyProcessId"], before["serverProxyProcessId"]);
+    assert_eq!(rig.containers("p").len(), 1);
+    rig.end();
+}
+
 /// Killed, while its watchdog works on; which is waited for with the output that both share.
 fn killed(rig: &mut Rig) -> underpass_testbed::Process {
     let dead = rig.up.take().unwrap().into_process();
@@ -284,6 +350,13 @@ fn until_ready(kubectl: &underpass_testbed::Kubectl, name: &str) -> Value {
     kubectl.json(&format!("get cntp {name}"))["status"].clone()
 }
 
+/// Where containers reach a tunnel; this host does, too.
+fn client_address(status: &Value, name: &str) -> SocketAddr {
+    let tunnel = tunnel_status(status, name);
+    let port = u16::try_from(tunnel["clientProxyPort"].as_u64().unwrap()).unwrap();
+    SocketAddr::new(tunnel["clientProxyAddresses"][0].as_str().unwrap().parse().unwrap(), port)
+}
+
 fn controllers_that_end_in_order_leave_a_pair_that_the_next_ones_adopt(kind: EngineKind) {
     let apart = Apart { folder: tempfile::tempdir().unwrap(), engine: TestEngine::shared(kind) };
     let server = Launch::apiserver(BINARY).start();
@@ -373,6 +446,9 @@ fn a_killed_api_server_costs_no_connection(kind: EngineKind) {
     server.kubectl().ok_with("apply -f -", &proxy("p", &format!("aliases: [h]\ntunnels:\n{}", tunnel("t", echo))));
     let (controllers, _home) = apart.controllers(&server);
     let before = until_ready(&server.kubectl(), "p");
+    let mut held = TcpStream::connect(client_address(&before, "t")).unwrap();
+    held.set_read_timeout(Some(PATIENCE)).unwrap();
+    held.write_all(b"before and ").unwrap();
     server.kill();
     assert!(is_alive(&before["serverProxyProcessId"]));
     let next = Launch::apiserver(BINARY).data_dir(&data).arg("--listen").arg(&address).start();
@@ -380,6 +456,11 @@ fn a_killed_api_server_costs_no_connection(kind: EngineKind) {
     kubectl.ok("annotate cntp p seen=again");
     let after = until_ready(&kubectl, "p");
     assert_eq!(after["serverProxyProcessId"], before["serverProxyProcessId"], "the pair did not notice");
+    held.write_all(b"after").unwrap();
+    held.shutdown(Shutdown::Write).unwrap();
+    let mut said = String::new();
+    held.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "before and after", "nor did who was connected");
     kubectl.ok("delete cntp p --timeout=120s");
     kubectl.ok("delete ctrnet p --timeout=60s");
     until_dead(&before["serverProxyProcessId"]);

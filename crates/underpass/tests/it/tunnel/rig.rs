@@ -1,14 +1,15 @@
 //! `underpass up` beside a real engine, and a look at both.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use underpass_engines::labels::{INSTANCE, Maker, UID};
 use underpass_engines::{Candidate, Container, ContainerEngine, EngineKind, LocalEngine};
-use underpass_testbed::{Kubectl, Launch, PATIENCE, TestEngine, Underpass, look_until, wait_until};
+use underpass_testbed::{Kubectl, Launch, PATIENCE, Process, TestEngine, Underpass, look_until, wait_until};
 
 use super::guest::Guest;
 use crate::{BINARY, process_where};
@@ -31,8 +32,13 @@ impl Rig {
     }
 
     pub(super) fn on(engine: TestEngine) -> Self {
+        Self::of(BINARY, engine)
+    }
+
+    /// With another file than all others have.
+    pub(super) fn of(program: &str, engine: TestEngine) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let up = launch(&engine, folder.path()).start();
+        let up = launch_of(program, &engine, folder.path()).start();
         let instance = identity(&up.kubectl());
         let runtime = Runtime::new().unwrap();
         Self { up: Some(up), engine, runtime, folder, instance }
@@ -148,6 +154,29 @@ impl Rig {
         LocalEngine::new(place, Some(self.engine.kind), Maker::this_process(&self.instance).unwrap())
     }
 
+    /// What the engine answers to a call of Docker's API.
+    #[track_caller]
+    pub(super) fn ask_engine(&self, method: &str, path: &str, body: &str) -> String {
+        let (socket, url) = (self.socket(), format!("http://engine/v1.41/{path}"));
+        let curl = ["-fsS", "--unix-socket", socket, "-X", method, "-H", "Content-Type: application/json", "-d", body];
+        let done = Command::new("curl").args(curl).arg(url).output().unwrap();
+        assert!(done.status.success(), "{path}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// What the engine tells from now on of containers of this instance, a line each.
+    pub(super) fn events(&self) -> Process {
+        let filters = format!(r#"filters={{"type":["container"],"label":["{INSTANCE}={}"]}}"#, self.instance);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let mut curl = Command::new("curl");
+        curl.args(["-fsSNG", "--unix-socket", self.socket(), "--data-urlencode", &filters]);
+        Process::start(curl.args(["-d", &format!("since={now}"), "http://engine/v1.41/events"]))
+    }
+
+    fn socket(&self) -> &str {
+        self.engine.address.strip_prefix("unix://").unwrap()
+    }
+
     pub(super) fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -155,8 +184,12 @@ impl Rig {
 
 /// `underpass up` that finds this engine and keeps its objects in `folder`.
 pub(super) fn launch(engine: &TestEngine, folder: &Path) -> Launch {
+    launch_of(BINARY, engine, folder)
+}
+
+fn launch_of(program: &str, engine: &TestEngine, folder: &Path) -> Launch {
     let (variable, address) = engine.variable();
-    Launch::up(BINARY).env(variable, address).data_dir(&folder.join("data"))
+    Launch::up(program).env(variable, address).data_dir(&folder.join("data"))
 }
 
 /// What the things of a server's objects are labelled with.

@@ -13,6 +13,8 @@ on_both!(
     a_port_that_is_taken_is_told_and_healed,
     a_preferred_port_that_is_taken_is_replaced,
     a_service_leads_to_its_server,
+    a_service_that_cannot_show_a_tunnel_is_told_of_that_tunnel,
+    two_tunnels_swap_their_ports,
     datagrams_pass_too,
     a_network_with_ipv6_is_crossed_by_it,
     a_dead_server_is_refused_at_once,
@@ -111,6 +113,52 @@ fn a_preferred_port_that_is_taken_is_replaced(kind: EngineKind) {
     patch_tunnels(&rig, "both", &json!([address("b", server)]));
     rig.until("both", "one tunnel", |status| status["tunnelsReady"] == "1/1");
     assert_eq!(rig.guest("both").echo("h", &port("b"), "still"), "still", "two tunnels to one server share nothing");
+    rig.end();
+}
+
+fn two_tunnels_swap_their_ports(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let (one, two) = (servers::named("one"), servers::named("two"));
+    let at = |name: &str, server: u16, port: u16| json!({ "name": name, "serverAddress": "127.0.0.1", "serverPort": server, "clientProxyPort": port });
+    rig.apply_proxy("swap", "aliases: [h]");
+    patch_tunnels(&rig, "swap", &json!([at("one", one, 81), at("two", two, 82)]));
+    rig.until("swap", "both", |status| status["tunnelsReady"] == "2/2");
+    patch_tunnels(&rig, "swap", &json!([at("one", one, 82), at("two", two, 81)]));
+    rig.until("swap", "the swap", |status| {
+        let states = status["tunnelStatuses"].as_array().unwrap().iter().map(|one| &one["state"]);
+        assert!(states.into_iter().all(|state| state != "Failed"), "none is in the other's way: {status:#}");
+        status["tunnelsReady"] == "2/2" && tunnel_status(status, "one")["clientProxyPort"] == 82
+    });
+    let guest = rig.guest("swap");
+    for (port, said) in [(82, "one"), (81, "two")] {
+        assert_eq!(guest.echo("h", &json!(port), "x"), said);
+    }
+    rig.end();
+}
+
+/// It is not Ready although containers reach it, and nobody else's trouble.
+fn a_service_that_cannot_show_a_tunnel_is_told_of_that_tunnel(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let server = servers::echo();
+    let shown = |name: &str, namespace: &str| {
+        let client = format!(", clientServiceName: s, clientServiceNamespace: {namespace}}}");
+        tunnel(name, server).replace('}', &client)
+    };
+    let tunnels = [shown("a", "nowhere"), shown("b", "default")].join("\n");
+    rig.apply_proxy("shown", &format!("aliases: [h]\ntunnels:\n{tunnels}"));
+    let status = rig.until("shown", "one of both", |status| {
+        status["tunnelsReady"] == "1/2" && tunnel_status(status, "a")["state"] == "Failed"
+    });
+    assert_eq!(tunnel_status(&status, "b")["state"], "Ready");
+    let why = tunnel_status(&status, "a")["errorMessage"].as_str().unwrap();
+    assert!(why.contains("EndpointSlice nowhere/") && why.contains("cannot be written"), "{why}");
+    let ready = condition(&status, "Ready");
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("TunnelFailed")));
+    assert!(ready["message"].as_str().unwrap().contains(why), "{ready}");
+    let port = &tunnel_status(&status, "a")["lastClientProxyPort"];
+    assert_eq!(rig.guest("shown").echo("h", port, "carried"), "carried");
+    rig.kubectl().ok("create namespace nowhere");
+    rig.until("shown", "both", |status| status["tunnelsReady"] == "2/2");
     rig.end();
 }
 
