@@ -131,7 +131,8 @@ impl Interface {
     }
 
     /// From now on what is sent from the address leaves by this interface: to machines of its own network directly, to others by a gateway
-    /// there. Everything else goes as before. It stays when the address goes: without it, nothing is sent from there.
+    /// there. Everything else goes as before. Said twice it holds as well; and it has to be said again when the interface had lost its last
+    /// address, because its routes go with that.
     pub fn lead(&self, address: IpNet, gateway: IpAddr) -> Result<(), InterfaceError> {
         let everywhere = match gateway {
             IpAddr::V4(_) => IpNet::from(Ipv4Net::default()),

@@ -23,10 +23,14 @@
 //! What is left: a process that is stopped between looking at the clock and the system call that follows, microseconds later, sets a
 //! lifetime too late when it wakes up. It looks at the clock again after the call, and takes the address off at once.
 //!
+//! With the last address of an interface the kernel takes every route that leads out by it. So wherever the address is put, that what is
+//! sent from it goes by the gateway is said again.
+//!
 //! A shorter lifetime is not to be had from the kernel, and a longer one would make the fail-over longer: a few hundredths of a second until
 //! the last renewal is seen (0.2 at most, when nothing tells of it), 2.3 until it is over, and a few more for two requests and the
 //! announcement.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -67,12 +71,19 @@ const _: () = {
 pub struct Held<'a> {
     interface: &'a Interface,
     address: IpNet,
+    /// Who leads to other networks.
+    gateway: Option<IpAddr>,
 }
 
 impl<'a> Held<'a> {
     /// Puts the address onto the interface, by right of the renewal that was asked for at that time.
-    pub fn take(interface: &'a Interface, address: IpNet, asked: Instant) -> Result<Self, InterfaceError> {
-        let held = Self { interface, address };
+    pub fn take(
+        interface: &'a Interface,
+        address: IpNet,
+        gateway: Option<IpAddr>,
+        asked: Instant,
+    ) -> Result<Self, InterfaceError> {
+        let held = Self { interface, address, gateway };
         held.extend(asked)?;
         Ok(held)
     }
@@ -99,6 +110,9 @@ impl<'a> Held<'a> {
             return Ok(());
         }
         self.interface.put(self.address, LIFETIME)?;
+        if let Some(gateway) = self.gateway {
+            self.interface.lead(self.address, gateway)?;
+        }
         if asked.elapsed() > EXTEND_UNTIL {
             self.interface.take_off(self.address)?;
         }

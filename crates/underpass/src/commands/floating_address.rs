@@ -19,17 +19,14 @@ const TERMS: Terms = Terms { term: TERM, grace: GRACE, renew_after: RENEW_AFTER,
 pub(crate) async fn run(args: FloatingAddress) -> anyhow::Result<Ended> {
     let mut signals = Signals::listen()?;
     let interface = Interface::find(&args.interface)?;
-    if let Some(gateway) = args.gateway {
-        interface.lead(args.address, gateway)?;
-        info!(address = %args.address, %gateway, "other networks are answered by the gateway");
-    }
     let client = server::from_file_or_pod(args.kubeconfig).await?;
     let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     let candidate = leadership::candidate(&pod.unwrap_or_else(host));
     let seat = Seat { namespace: args.namespace, name: args.lease, candidate, terms: TERMS };
     info!(address = %args.address, interface = interface.name, mac = %interface.mac,
         lease = %format_args!("{}/{}", seat.namespace, seat.name), candidate = seat.candidate, "floating address started");
-    let floating = Floating { address: args.address, interface, seat, ready: args.ready };
+    let (address, gateway) = (args.address, args.gateway);
+    let floating = Floating { address, interface, gateway, seat, ready: args.ready };
     let stop = CancellationToken::new();
     let holding = async { Ok(floating.run(client, stop.clone()).await?) };
     let ended = until_signalled(holding, &stop, &mut signals).await;

@@ -5,6 +5,7 @@ mod conflict;
 mod readiness;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 pub(crate) struct Floating {
     pub(crate) address: IpNet,
     pub(crate) interface: Interface,
+    /// Who leads from there to other networks.
+    pub(crate) gateway: Option<IpAddr>,
     pub(crate) seat: Seat,
     pub(crate) ready: ReadyUrl,
 }
@@ -64,6 +67,10 @@ impl Floating {
         Wire::open(&self.interface, address)?;
         if self.interface.take_off(self.address)? {
             info!(%address, "taken off: it was there from an earlier life");
+        }
+        if let Some(gateway) = self.gateway {
+            self.interface.lead(self.address, gateway)?;
+            info!(%address, %gateway, "other networks are answered by the gateway");
         }
         let (readiness, ready) = watch::channel(false);
         let (renewals, renewed) = watch::channel(Instant::now());
@@ -104,7 +111,7 @@ impl Floating {
         stop: &CancellationToken,
     ) -> Left {
         let (address, asked, begun) = (self.address, *renewals.borrow(), Instant::now());
-        let held = match Held::take(&self.interface, address, asked) {
+        let held = match Held::take(&self.interface, address, self.gateway, asked) {
             Ok(held) => held,
             Err(error) => return Left::Failed(error),
         };

@@ -20,6 +20,7 @@ use self::pod::{LEASE, Pod, is_here, who_answers};
 use crate::{BINARY, assert_contains};
 
 const CONFLICT: &str = "/metadata/annotations/underpass.dev~1address-conflict";
+const GATEWAY: &str = "192.168.100.250";
 /// What is promised is 3 seconds; this is for a machine that does other things too.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
 
@@ -304,15 +305,11 @@ fn without_an_api_server_the_address_goes_and_with_it_it_comes_back() {
 #[test]
 fn machines_behind_the_gateway_are_answered() {
     let mut scene = Scene::new("192.168.100.4/24", 1);
-    let router = scene.switch.namespace();
-    router.ip("address add 10.9.9.1/24 dev uplink");
-    router.within(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
-    let far = scene.switch.machine("far", "10.9.9.9/24");
-    far.ip("route add 192.168.100.0/24 via 10.9.9.1");
+    let far = behind_the_router(&scene);
     let ip = scene.ip();
     let answered = |from: &NetNamespace| who_answers(from, ip).is_some();
     for _ in 0..2 {
-        scene.pods[0].compete_with_gateway(scene.address, "192.168.100.250", scene.server.kubeconfig());
+        scene.pods[0].compete_with_gateway(scene.address, GATEWAY, scene.server.kubeconfig());
         wait_until("an answer for a neighbour", PATIENCE, || answered(&scene.client).then_some(()));
         wait_until("an answer by the gateway", PATIENCE, || answered(&far).then_some(()));
         scene.pods[0].signal(Signal::KILL);
@@ -320,6 +317,44 @@ fn machines_behind_the_gateway_are_answered() {
         wait_until("the address to go", PATIENCE, || (!scene.has(0)).then_some(()));
     }
     assert_eq!(scene.pods[0].namespace.ip("route show default"), "");
+}
+
+/// An interface without an address of its own loses its routes with the address, whether the lease was lost or the process began anew.
+#[test]
+fn machines_behind_the_gateway_are_answered_also_when_the_address_comes_back() {
+    // What is said to the API server goes over IPv6, so that nothing of IPv4 is there beside the address.
+    let mut scene = Scene::new("fd00:100::4/64", 1);
+    scene.address = "192.168.100.4/24";
+    scene.client.ip("address add 192.168.100.200/24 dev net1");
+    scene.switch.namespace().ip("address add 192.168.100.250/24 dev uplink");
+    let far = behind_the_router(&scene);
+    let ip = scene.ip();
+    let is_answered = || wait_until("an answer by the gateway", PATIENCE, || who_answers(&far, ip));
+    scene.pods[0].compete_with_gateway(scene.address, GATEWAY, scene.server.kubeconfig());
+    is_answered();
+    scene.pods[0].set_ready(false);
+    wait_until("the address to go", PATIENCE, || (!scene.has(0)).then_some(()));
+    assert_eq!(scene.pods[0].namespace.ip("-4 address show net1"), "", "it has no other");
+    scene.pods[0].set_ready(true);
+    is_answered();
+    // The next process finds the address of the one before.
+    scene.pods[0].signal(Signal::KILL);
+    scene.pods[0].ended();
+    scene.pods[0].namespace.ip("address replace 192.168.100.4/24 dev net1");
+    scene.pods[0].compete_with_gateway(scene.address, GATEWAY, scene.server.kubeconfig());
+    scene.pods[0].process().wait_until_told(&["from an earlier life", "the address is here"]);
+    is_answered();
+}
+
+/// A machine on another network, of which the pods know nothing.
+#[track_caller]
+fn behind_the_router(scene: &Scene) -> NetNamespace {
+    let router = scene.switch.namespace();
+    router.ip("address add 10.9.9.1/24 dev uplink");
+    router.within(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
+    let far = scene.switch.machine("far", "10.9.9.9/24");
+    far.ip("route add 192.168.100.0/24 via 10.9.9.1");
+    far
 }
 
 #[test]
