@@ -1,4 +1,7 @@
 //! One engine, spoken to over its API. Both engines answer Docker's API; what they mean by it differs, and is met here.
+//!
+//! No question names a version of the API: each engine answers in its own. There is none that all have; Docker 29 refuses those before
+//! 1.44, which Docker 24 and Podman do not have yet. What is read stands in all of them.
 
 mod answers;
 mod containers;
@@ -11,7 +14,7 @@ mod volumes;
 
 use std::time::Duration;
 
-use bollard::Docker;
+use bollard::{API_DEFAULT_VERSION, Docker};
 use tokio::time::timeout;
 
 use crate::engine::{Description, EngineError, EngineKind};
@@ -25,9 +28,6 @@ const ASK: Duration = Duration::from_secs(15);
 const ACT: Duration = Duration::from_secs(90);
 /// For images: a pull over a slow line, a build.
 const IMAGE: Duration = Duration::from_secs(600);
-/// The oldest API that is spoken: Podman 4 and Docker 20.10 have it, and newer engines still do.
-const OLDEST_API: &bollard::ClientVersion = &bollard::ClientVersion { major_version: 1, minor_version: 41 };
-
 /// A connection to an engine that has answered once. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connection {
@@ -85,9 +85,11 @@ impl Connection {
 fn client(candidate: &Candidate) -> Result<Docker, bollard::errors::Error> {
     // Ours are shorter, and name what was asked for.
     let longest = 2 * IMAGE.as_secs();
+    // bollard wants to know one, and leaves it out of its paths.
+    let version = API_DEFAULT_VERSION;
     match candidate.path() {
-        Some(path) => Docker::connect_with_unix(&path.to_string_lossy(), longest, OLDEST_API),
-        None => Docker::connect_with_http(&candidate.address, longest, OLDEST_API),
+        Some(path) => Docker::connect_with_unix(&path.to_string_lossy(), longest, version),
+        None => Docker::connect_with_http(&candidate.address, longest, version),
     }
 }
 

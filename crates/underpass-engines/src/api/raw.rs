@@ -1,5 +1,5 @@
 //! A question whose answer is read as it is: bollard's types refuse a whole answer for one word that Docker does not use, and Podman's
-//! containers have states of their own.
+//! containers have states of their own. It names no version of the API, as bollard's do not.
 
 use bollard::errors::Error;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::{ASK, Connection, OLDEST_API};
+use super::{ASK, Connection};
 use crate::engine::EngineError;
 
 impl Connection {
@@ -36,9 +36,7 @@ async fn exchange(
 ) -> Result<(u16, Bytes), Error> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let serving = tokio::spawn(connection);
-    let version = format!("v{}.{}", OLDEST_API.major_version, OLDEST_API.minor_version);
-    let request =
-        hyper::Request::get(format!("/{version}{path}")).header("host", "engine").body(Empty::<Bytes>::new())?;
+    let request = hyper::Request::get(path).header("host", "engine").body(Empty::<Bytes>::new())?;
     let answer = sender.send_request(request).await?;
     let code = answer.status().as_u16();
     let body = answer.into_body().collect().await?.to_bytes();

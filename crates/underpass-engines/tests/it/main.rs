@@ -6,9 +6,11 @@
 
 mod changes;
 mod containers;
+mod fake;
 mod finding;
 mod images;
 mod networks;
+mod versions;
 
 use std::time::Duration;
 

@@ -157,7 +157,7 @@ impl Rig {
     /// What the engine answers to a call of Docker's API.
     #[track_caller]
     pub(super) fn ask_engine(&self, method: &str, path: &str, body: &str) -> String {
-        let (socket, url) = (self.socket(), format!("http://engine/v1.41/{path}"));
+        let (socket, url) = (self.socket(), format!("http://engine/{path}"));
         let curl = ["-fsS", "--unix-socket", socket, "-X", method, "-H", "Content-Type: application/json", "-d", body];
         let done = Command::new("curl").args(curl).arg(url).output().unwrap();
         assert!(done.status.success(), "{path}: {}", String::from_utf8_lossy(&done.stderr));
@@ -170,7 +170,7 @@ impl Rig {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let mut curl = Command::new("curl");
         curl.args(["-fsSNG", "--unix-socket", self.socket(), "--data-urlencode", &filters]);
-        Process::start(curl.args(["-d", &format!("since={now}"), "http://engine/v1.41/events"]))
+        Process::start(curl.args(["-d", &format!("since={now}"), "http://engine/events"]))
     }
 
     fn socket(&self) -> &str {
