@@ -231,6 +231,10 @@ impl Pairs {
     /// A pair that cannot be told is on its way out, or will be asked again for what it lists.
     pub async fn delete(&self, uid: &str, number: u32) -> Outcome {
         let Some(control_port) = self.control_port(uid) else { return Outcome::no_pair() };
+        // What has not been answered is not wanted any more.
+        if let Some(memory) = self.memories.lock().get_mut(uid) {
+            memory.orders.forget(number);
+        }
         let deleted = match self.caller(uid, control_port) {
             Ok(caller) => caller.delete(number).await.map_err(|error| error.to_string()),
             Err(why) => Err(why),

@@ -69,7 +69,9 @@ impl Pairs {
     fn note_prepared(&self, uid: &str, request: &TunnelRequest, prepared: Result<(), CallerError>) -> Outcome {
         // The pair may be gone meanwhile, and everything that was known of it.
         if let Some(memory) = self.memories.lock().get_mut(uid) {
-            if memory.orders.requests.get(&request.number) == Some(request) {
+            // What came of one that another has overtaken says nothing about that other.
+            let latest = memory.orders.requests.get(&request.number) == Some(request);
+            if latest {
                 memory.orders.requests.remove(&request.number);
             }
             let refused = match &prepared {
@@ -78,7 +80,7 @@ impl Pairs {
                 // A pair that is silent is seen to be so by the next observation.
                 Err(_) => None,
             };
-            if let Some(refused) = refused {
+            if let Some(refused) = refused.filter(|_| latest) {
                 memory.refusals.note(request.number, request, refused, self.backoff);
             }
         }
@@ -90,6 +92,12 @@ impl Pairs {
             // Nobody listens at the end of the process.
             let _ = self.wake.unbounded_send(key);
         }
+    }
+}
+
+impl Orders {
+    pub(super) fn forget(&mut self, number: u32) {
+        self.requests.remove(&number);
     }
 }
 

@@ -3,6 +3,7 @@
 mod flows;
 mod link;
 mod listening;
+mod orders;
 mod reach;
 mod tunnels;
 

@@ -16,6 +16,7 @@ use super::Lookup;
 use super::flows::Flows;
 use super::link::{ClientLink, DEADLINE};
 use super::listening::Listening;
+use super::orders::Orders;
 use super::reach::Reach;
 use crate::chain;
 use crate::control::{AskError, Link};
@@ -37,6 +38,7 @@ pub(super) struct Tunnels {
     /// Where probes end.
     echo: SocketAddr,
     lookup: Lookup,
+    orders: Orders,
     state: Mutex<State>,
 }
 
@@ -64,7 +66,7 @@ impl Tunnels {
         echo: SocketAddr,
         lookup: Lookup,
     ) -> Result<Self, String> {
-        let tunnels = Self { relay, flows, echo, lookup, state: Mutex::default() };
+        let tunnels = Self { relay, flows, echo, lookup, orders: Orders::default(), state: Mutex::default() };
         tunnels.apply(&mut *tunnels.state.lock().await).await?;
         Ok(tunnels)
     }
@@ -72,9 +74,13 @@ impl Tunnels {
     /// First the way to the server, then the port for clients: no client comes too early.
     pub(super) async fn prepare(&self, asked: Prepare, client: &ClientLink) -> Result<Prepared, String> {
         asked.check()?;
+        let order = self.orders.prepare(&asked);
         let endpoints = resolve(self.lookup, &asked.server_address, asked.server_port).await?;
         let link = client.get().await?;
         let mut state = self.state.lock().await;
+        if !order.is_latest(&asked) {
+            return Err(order.overtaken());
+        }
         let before = state.tunnels.get(&asked.number).cloned();
         if let Some(tunnel) = &before
             && tunnel.asked == asked
@@ -110,7 +116,11 @@ impl Tunnels {
     }
 
     pub(super) async fn delete(&self, number: u32, client: &ClientLink) -> Result<(), String> {
+        let order = self.orders.delete(number);
         let mut state = self.state.lock().await;
+        if state.tunnels.get(&number).is_some_and(|tunnel| order.is_latest(&tunnel.asked)) {
+            return Err(order.overtaken());
+        }
         if state.tunnels.remove(&number).is_some() {
             self.apply(&mut state).await?;
             info!(tunnel = number, "deleted");

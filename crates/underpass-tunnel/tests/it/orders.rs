@@ -1,10 +1,17 @@
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use underpass_tunnel::server::system_lookup;
 use underpass_tunnel::{CallerError, MOST_TUNNELS, Prepare};
 
-use crate::rig::{HERE, Pair, connect, connect_at, echo_server, exchange, naming_server, receive, tunnel, wait_until};
+use crate::rig::{
+    HERE, Pair, connect, connect_at, echo_server, exchange, naming_server, receive, tunnel, wait_until, within,
+};
 
 const APART: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11));
 const FAR_APART: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 12));
@@ -76,6 +83,56 @@ async fn another_order_under_the_same_number_replaces_the_tunnel_and_keeps_its_p
     assert_eq!(receive(&mut connect(first.port).await, 5).await, "right");
     assert_eq!(pair.list().await.tunnels.len(), 1);
     wait_until(async || pair.active(1).await >= 1, "the new stream counts").await;
+    pair.stop().await;
+}
+
+const SLOW: &str = "slow.example.com";
+static SLOW_BEGUN: Semaphore = Semaphore::const_new(0);
+static SLOW_ENDS: Semaphore = Semaphore::const_new(0);
+
+/// One name is found at HERE, when the test says so.
+fn slow_lookup(name: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+    if name != SLOW {
+        return system_lookup(name, port);
+    }
+    SLOW_BEGUN.add_permits(1);
+    async move {
+        SLOW_ENDS.acquire().await.unwrap().forget();
+        Ok(vec![(HERE, port).into()])
+    }
+    .boxed()
+}
+
+/// The order is given, then `meanwhile` happens, and only then its name is found. What came of the order.
+async fn overtaken_by(pair: &Pair, order: Prepare, meanwhile: impl Future<Output = ()>) -> Result<(), CallerError> {
+    let meanwhile = async {
+        within(SLOW_BEGUN.acquire()).await.unwrap().forget();
+        meanwhile.await;
+        SLOW_ENDS.add_permits(1);
+    };
+    let (prepared, ()) = tokio::join!(pair.caller.prepare(order), meanwhile);
+    prepared.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_waited_for_a_name_does_not_undo_a_later_one() {
+    let pair = Pair::start_looking_up(slow_lookup).await;
+    let (left, right) = (naming_server("left").await, naming_server("right").await);
+    let slow = || Prepare { server_address: SLOW.into(), ..tunnel(1, left) };
+    let later = async { drop(pair.prepare(1, right).await) };
+    let refused = overtaken_by(&pair, slow(), later).await.unwrap_err();
+    assert!(matches!(&refused, CallerError::Refused(reason) if reason.contains("a later order")), "{refused}");
+    let port = pair.list().await.tunnels[0].prepared.port;
+    assert_eq!(receive(&mut connect(port).await, 5).await, "right");
+
+    let delete = async { pair.caller.delete(1).await.unwrap() };
+    overtaken_by(&pair, slow(), delete).await.expect_err("it is deleted");
+    let listed = pair.list().await;
+    assert!(listed.tunnels.is_empty() && listed.client.unwrap().tunnels.is_empty(), "it stays so");
+
+    overtaken_by(&pair, slow(), async {}).await.expect("nobody wants anything else any more");
+    let port = pair.list().await.tunnels[0].prepared.port;
+    assert_eq!(receive(&mut connect(port).await, 4).await, "left");
     pair.stop().await;
 }
 

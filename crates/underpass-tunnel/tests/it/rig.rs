@@ -33,9 +33,21 @@ impl Pair {
 
     /// The server half can carry so many connections.
     pub(crate) async fn start_with(settings: client::Settings, connections: u32) -> Self {
+        Self::start_of(settings, |settings| server::Settings { connections, ..settings }).await
+    }
+
+    /// The server half finds names in this way.
+    pub(crate) async fn start_looking_up(lookup: server::Lookup) -> Self {
+        Self::start_of(client_settings(), |settings| server::Settings { lookup, ..settings }).await
+    }
+
+    async fn start_of(
+        settings: client::Settings,
+        of_server: impl FnOnce(server::Settings) -> server::Settings,
+    ) -> Self {
         let secrets = PairSecrets::generate().unwrap();
         let client = Client::start(&secrets.client, settings).await.unwrap();
-        let settings = server::Settings { connections, ..server_settings(&client) };
+        let settings = of_server(server_settings(&client));
         let server = Server::start(&secrets.server, settings).await.unwrap();
         let caller = Caller::new(server.control_address(), &secrets.caller).unwrap();
         Self { secrets, client, server, caller }
