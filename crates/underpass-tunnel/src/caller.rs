@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 
 use crate::control::{AskError, Link};
@@ -31,11 +32,14 @@ pub enum CallerError {
     Refused(String),
 }
 
+/// To connect: nothing while it is under way.
+type Attempt = watch::Receiver<Option<Result<Arc<Link>, String>>>;
+
 /// Connects when something is asked, and again after the connection was lost.
 pub struct Caller {
     address: SocketAddr,
     connector: TlsConnector,
-    link: Mutex<Option<Arc<Link>>>,
+    attempt: Mutex<Option<Attempt>>,
     /// How often the server half has told that there is news.
     news: watch::Sender<u64>,
 }
@@ -44,7 +48,7 @@ impl Caller {
     /// `address` is where the server half listens for orders: 127.0.0.1 and the port that it printed.
     pub fn new(address: SocketAddr, secrets: &CallerSecrets) -> Result<Self, CallerError> {
         let (news, _) = watch::channel(0);
-        Ok(Self { address, connector: tls::connector(&secrets.identity)?, link: Mutex::default(), news })
+        Ok(Self { address, connector: tls::connector(&secrets.identity)?, attempt: Mutex::default(), news })
     }
 
     /// Changes when the server half knows something else of a tunnel's server than before, or is silent, and ends with this. It tells as long as it is
@@ -92,16 +96,40 @@ impl Caller {
     }
 
     async fn link(&self) -> Result<Arc<Link>, CallerError> {
-        let mut link = self.link.lock().await;
-        if let Some(link) = link.as_ref().filter(|link| !link.is_lost()) {
-            return Ok(link.clone());
+        let mut attempt = self.attempt();
+        let ended = attempt.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
+        let connected = ended.unwrap_or_else(|| Err("the attempt to connect was given up".to_owned()));
+        connected.map_err(|reason| CallerError::Unreachable { address: self.address, reason })
+    }
+
+    /// The last attempt, unless it has failed or its connection is lost. Whoever asks while it is under way has its end, good or bad: if each
+    /// made its own, the last would wait for all of them.
+    fn attempt(&self) -> Attempt {
+        let mut attempt = self.attempt.lock();
+        let serves = |attempt: &&Attempt| match &*attempt.borrow() {
+            None => attempt.has_changed().is_ok(),
+            Some(connected) => connected.as_ref().is_ok_and(|link| !link.is_lost()),
+        };
+        match attempt.as_ref().filter(serves) {
+            Some(attempt) => attempt.clone(),
+            None => attempt.insert(self.connect()).clone(),
         }
-        let news = self.news.clone();
-        let hear = Box::new(move |_| news.send_modify(|times| *times += 1));
-        let connected = Link::connect(self.address, &self.connector, SERVER_NAME, hear).await;
-        let connected = Arc::new(connected.map_err(|error| self.unreachable(&error))?);
-        tokio::spawn(keep_asking(Arc::downgrade(&connected), self.news.clone()));
-        Ok(link.insert(connected).clone())
+    }
+
+    /// It goes on by itself: who asked first may not wait for its end.
+    fn connect(&self) -> Attempt {
+        let (ended, attempt) = watch::channel(None);
+        let (address, connector, news) = (self.address, self.connector.clone(), self.news.clone());
+        tokio::spawn(async move {
+            let told = news.clone();
+            let hear = Box::new(move |_| told.send_modify(|times| *times += 1));
+            let connected = Link::connect(address, &connector, SERVER_NAME, hear).await.map(Arc::new);
+            if let Ok(link) = &connected {
+                tokio::spawn(keep_asking(Arc::downgrade(link), news));
+            }
+            ended.send_replace(Some(connected.map_err(|error| crate::chain(&error))));
+        });
+        attempt
     }
 
     fn unreachable(&self, error: &dyn Error) -> CallerError {

@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use futures::FutureExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -176,6 +177,23 @@ async fn many_orders_go_over_one_connection() {
     }
     futures::future::join_all((0..50).map(|_| caller.probe())).await;
     assert_eq!(between.connections.load(SeqCst), 1);
+    pair.stop().await;
+}
+
+/// Where each made its own, the last would wait for all others' deadlines.
+#[tokio::test]
+async fn who_asks_while_it_is_connected_shares_the_attempt_and_its_failure() {
+    let (pair, (listener, address)) = (Pair::start().await, listener().await);
+    let caller = Caller::new(address, &pair.secrets.caller).unwrap();
+    for attempt in 1..=2 {
+        // The first poll of all callers comes before the connection is taken and cut.
+        let cut = async { drop(listener.accept().await.unwrap()) };
+        let asked = futures::future::join_all((0..40).map(|_| caller.probe()));
+        let (answers, ()) = within(async { tokio::join!(asked, cut) }).await;
+        let unreachable = |answer: &Result<_, _>| matches!(answer, Err(CallerError::Unreachable { .. }));
+        assert!(answers.iter().all(unreachable), "{answers:?}");
+        assert!(listener.accept().now_or_never().is_none(), "attempt {attempt} is one for all");
+    }
     pair.stop().await;
 }
 
