@@ -15,6 +15,6 @@ pub mod netlink;
 pub mod wire;
 
 pub use interface::{Interface, InterfaceError};
-pub use lifetime::{ASKING, GRACE, Held, RENEW_AFTER, STOP_AFTER, TERM};
+pub use lifetime::{ASKING, EXTEND_UNTIL, GRACE, Held, RENEW_AFTER, STOP_AFTER, Stay, TERM};
 pub use mac::Mac;
 pub use wire::{Wire, WireError, announce, ask};

@@ -26,6 +26,9 @@
 //! With the last address of an interface the kernel takes every route that leads out by it. So wherever the address is put, that what is
 //! sent from it goes by the gateway is said again.
 //!
+//! The sum leaves a server 0.25 seconds for a write. One that takes longer, and less than a candidate waits for an answer, keeps a lease with its
+//! holder and the address from everybody. That is safe and of no use to anybody, so it is told ([`Stay`]).
+//!
 //! A shorter lifetime is not to be had from the kernel, and a longer one would make the fail-over longer: a few hundredths of a second until
 //! the last renewal is seen (0.2 at most, when nothing tells of it), 2.3 until it is over, and a few more for two requests and the
 //! announcement.
@@ -54,7 +57,7 @@ const LIFETIME: u32 = 1;
 /// When the lifetime is set for the last time, if no renewal comes.
 const EXTEND_AT: Duration = Duration::from_millis(200);
 /// Beyond this it is not set any more.
-const EXTEND_UNTIL: Duration = Duration::from_millis(250);
+pub const EXTEND_UNTIL: Duration = Duration::from_millis(250);
 /// How late the kernel may be.
 const LATENESS: Duration = Duration::from_secs(1);
 
@@ -73,26 +76,48 @@ pub struct Held<'a> {
     address: IpNet,
     /// Who leads to other networks.
     gateway: Option<IpAddr>,
+    stays: &'a watch::Sender<Stay>,
+}
+
+/// How long the address stays where it is held, and what keeps it from staying longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stay {
+    /// When its last lifetime is over. `None`: it has none.
+    pub until: Option<Instant>,
+    /// After how long the last renewal was known, if that was too late to put the address there.
+    pub late: Option<Duration>,
+}
+
+impl Stay {
+    pub fn lasts(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// After how long a renewal was known, when it is for this that the address is not there.
+    pub fn missed(&self, now: Instant) -> Option<Duration> {
+        self.late.filter(|_| !self.lasts(now))
+    }
 }
 
 impl<'a> Held<'a> {
-    /// Puts the address onto the interface, by right of the renewal that was asked for at that time.
-    pub fn take(
+    /// Nothing is there before it is kept there.
+    pub fn new(
         interface: &'a Interface,
         address: IpNet,
         gateway: Option<IpAddr>,
-        asked: Instant,
-    ) -> Result<Self, InterfaceError> {
-        let held = Self { interface, address, gateway };
-        held.extend(asked)?;
-        Ok(held)
+        stays: &'a watch::Sender<Stay>,
+    ) -> Self {
+        Self { interface, address, gateway, stays }
     }
 
-    /// Keeps it there for as long as renewals come, and lets the kernel take it when they do not. Ends only by an error.
+    /// Puts the address onto the interface by right of each renewal, told by when it was asked for, and lets the kernel take it when none
+    /// comes. Ends by an error, and when nobody renews any more.
     pub async fn keep(&self, mut renewals: watch::Receiver<Instant>) -> Result<(), InterfaceError> {
         loop {
             let asked = *renewals.borrow_and_update();
-            self.extend(asked)?;
+            if !self.extend(asked)? {
+                self.stays.send_modify(|stay| stay.late = Some(asked.elapsed()));
+            }
             let mut renewed = timeout_at(asked + EXTEND_AT, renewals.changed()).await;
             if renewed.is_err() {
                 self.extend(asked)?;
@@ -105,9 +130,11 @@ impl<'a> Held<'a> {
         }
     }
 
-    fn extend(&self, asked: Instant) -> Result<(), InterfaceError> {
-        if asked.elapsed() > EXTEND_UNTIL {
-            return Ok(());
+    /// Whether it was not too late.
+    fn extend(&self, asked: Instant) -> Result<bool, InterfaceError> {
+        let now = Instant::now();
+        if now.duration_since(asked) > EXTEND_UNTIL {
+            return Ok(false);
         }
         self.interface.put(self.address, LIFETIME)?;
         if let Some(gateway) = self.gateway {
@@ -115,8 +142,12 @@ impl<'a> Held<'a> {
         }
         if asked.elapsed() > EXTEND_UNTIL {
             self.interface.take_off(self.address)?;
+            self.stays.send_modify(|stay| stay.until = None);
+            return Ok(false);
         }
-        Ok(())
+        let until = now + Duration::from_secs(LIFETIME.into());
+        self.stays.send_replace(Stay { until: Some(until), late: None });
+        Ok(true)
     }
 }
 
@@ -124,5 +155,22 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         // Should it fail, the kernel does it within two seconds.
         let _ = self.interface.take_off(self.address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_that_was_late_is_missed_when_the_lifetime_before_it_is_over() {
+        let now = Instant::now();
+        let (end, late) = (now + Duration::from_secs(1), Some(Duration::from_millis(400)));
+        let stay = Stay { until: Some(end), late };
+        assert_eq!((stay.lasts(now), stay.missed(now)), (true, None));
+        assert_eq!((stay.lasts(end), stay.missed(end)), (false, late));
+        assert_eq!(Stay { until: Some(end), late: None }.missed(end), None, "no renewal at all");
+        assert_eq!(Stay { until: None, late }.missed(now), late, "it was never there");
+        assert_eq!(Stay::default().missed(now), None);
     }
 }

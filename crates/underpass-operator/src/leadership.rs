@@ -10,6 +10,7 @@
 
 mod news;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -57,6 +58,9 @@ pub trait Office: Send {
     fn stands(&mut self) -> impl Future<Output = bool> + Send {
         async { true }
     }
+
+    /// What is to be known of its holder beside who it is: annotations of the lease, at every write of it.
+    fn mark(&self, _annotations: &mut BTreeMap<String, String>) {}
 
     /// The lease is held: newly, or still. Nobody else takes it for a term and the grace, from `asked` on.
     fn holds(&self, asked: Instant);
@@ -330,13 +334,16 @@ impl<'a, O: Office> Candidacy<'a, O> {
                 Some(lease) => Some(lease),
                 None => self.answered(self.leases.get_opt(&self.seat.name)).await?,
             };
-            let lease = match turn(&self.seat, &mut self.rival, lease, Instant::now(), Timestamp::now()) {
+            let mut lease = match turn(&self.seat, &mut self.rival, lease, Instant::now(), Timestamp::now()) {
                 Turn::Wait { holder, over } => return Ok(Attempt::Anothers { holder, over }),
                 Turn::Write(lease) => lease,
             };
             if role == Role::Candidate && !self.office.stands().await {
                 return Ok(Attempt::Declined);
             }
+            let mut marks = lease.metadata.annotations.take().unwrap_or_default();
+            self.office.mark(&mut marks);
+            lease.metadata.annotations = Some(marks).filter(|marks| !marks.is_empty());
             let (asked, new) = (Instant::now(), lease.metadata.resource_version.is_none());
             let as_given = PostParams::default();
             let written = if new {

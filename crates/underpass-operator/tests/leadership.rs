@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -166,6 +167,8 @@ async fn who_waits_can_be_stopped() {
     assert_eq!(api.holder().as_deref(), Some("first"));
 }
 
+const WANTS: &str = "underpass.dev/wants";
+
 /// An office that is taken by whoever wants it at that time.
 #[derive(Clone, Default)]
 struct Reluctant {
@@ -181,6 +184,10 @@ impl Office for Reluctant {
 
     async fn stands(&mut self) -> bool {
         self.wants.load(Ordering::Relaxed)
+    }
+
+    fn mark(&self, annotations: &mut BTreeMap<String, String>) {
+        annotations.insert(WANTS.to_owned(), self.wants.load(Ordering::Relaxed).to_string());
     }
 
     fn holds(&self, asked: Instant) {
@@ -204,9 +211,11 @@ async fn who_does_not_stand_takes_nothing_and_who_holds_is_not_asked_again() {
     assert_eq!(api.holder(), None);
     office.wants.store(true, Ordering::Relaxed);
     until("the lease", || api.holder().as_deref() == Some("only")).await;
+    assert_eq!(api.annotation(WANTS).as_deref(), Some("true"), "marked when it was taken");
     office.wants.store(false, Ordering::Relaxed);
     tokio::time::sleep(TERM * 2).await;
     assert_eq!(api.holder().as_deref(), Some("only"));
+    assert_eq!(api.annotation(WANTS).as_deref(), Some("false"), "and at every renewal");
     let renewed = office.renewed.lock().unwrap().clone();
     assert!(renewed.len() >= 7 && renewed.is_sorted(), "{renewed:?}");
     stop.cancel();

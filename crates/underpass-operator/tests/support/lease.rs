@@ -74,6 +74,11 @@ impl LeaseApi {
         lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str()).map(str::to_owned)
     }
 
+    pub(crate) fn annotation(&self, name: &str) -> Option<String> {
+        let lease = self.lease.lock().unwrap();
+        lease.as_ref().and_then(|lease| lease["metadata"]["annotations"][name].as_str()).map(str::to_owned)
+    }
+
     pub(crate) fn delete(&self) {
         *self.lease.lock().unwrap() = None;
     }

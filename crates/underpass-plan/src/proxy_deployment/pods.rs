@@ -13,6 +13,8 @@ use super::network::NETWORKS;
 
 /// On the Lease: who else has the address.
 pub(super) const CONFLICT: &str = "underpass.dev/address-conflict";
+/// How long its renewal took, when nobody has the address for that reason.
+pub(super) const LATE: &str = "underpass.dev/address-late";
 /// What Multus writes about the networks of a pod.
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// More than a node needs to connect a pod.

@@ -209,6 +209,12 @@ impl Facts<'_> {
                 format!("{address} is in use on the network by {mac}: no pod takes it before that one has gone");
             return Finding::no(NETWORK_READY, "IPConflict", message);
         }
+        if let Some((pod, took)) = self.late_holder() {
+            let message = format!(
+                "no pod has {address}: the API server took {took} to renew the Lease that pod {pod} holds, and longer than 0.25s is too late"
+            );
+            return Finding::no(NETWORK_READY, "APIServerSlow", message);
+        }
         // One of before there were several may have it still.
         match self.holder().or_else(|| self.static_holder(address).map(pods::name)) {
             Some(pod) => Finding::yes(NETWORK_READY, "Attached", format!("pod {pod} has {address}{remarks}")),
@@ -236,6 +242,11 @@ impl Facts<'_> {
         names
             .filter(|name| holder.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
             .max_by_key(|name| name.len())
+    }
+
+    /// Who holds the lease and does not have the address, and how long its renewal took.
+    fn late_holder(&self) -> Option<(&str, &str)> {
+        Some((self.holder()?, self.lease_annotation(pods::LATE)?))
     }
 
     fn configuration(&self) -> Finding {
@@ -400,6 +411,9 @@ impl Facts<'_> {
     }
 
     fn active_pod(&self) -> Option<String> {
+        if self.late_holder().is_some() {
+            return None;
+        }
         if let Some(holder) = self.holder() {
             return Some(holder.to_owned());
         }

@@ -1,14 +1,13 @@
 //! Somebody else on the network has the address: from when that counts, and where it is told.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 use underpass_address::Mac;
 use underpass_operator::Answer;
@@ -73,46 +72,32 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    pub(super) fn new(client: &Client, seat: &Seat) -> Arc<Self> {
-        Arc::new(Self { leases: Api::namespaced(client.clone(), &seat.namespace), name: seat.name.clone() })
+    pub(super) fn new(client: &Client, seat: &Seat) -> Self {
+        Self { leases: Api::namespaced(client.clone(), &seat.namespace), name: seat.name.clone() }
     }
 
-    /// Best effort, once: it is told again when the network is asked again.
+    /// Best effort, once: it is told again when the network is asked again. Whoever takes the lease takes it back.
     pub(super) async fn tell(&self, mac: Mac) {
-        if let Err(why) = self.write(Some(mac.to_string())).await {
+        let written = timeout(PATIENCE, self.write(mac.to_string())).await;
+        let written = written.map_err(|_| "no answer".to_owned());
+        if let Err(why) = written.and_then(|written| written.map_err(|error| Answer::from(error).to_string())) {
             warn!(lease = self.name, "the conflict cannot be told in the lease: {why}");
         }
     }
 
-    /// Until it is gone: the lease is written by others at the same time.
-    pub(super) async fn clear(&self) {
-        while let Err(why) = self.write(None).await {
-            tracing::debug!(lease = self.name, "the conflict that is over still stands in the lease: {why}");
-            sleep(FIRST_PAUSE).await;
-        }
-    }
-
-    async fn write(&self, value: Option<String>) -> Result<(), String> {
-        let written = timeout(PATIENCE, self.write_once(value)).await;
-        written.map_err(|_| "no answer".to_owned())?.map_err(|error| Answer::from(error).to_string())
-    }
-
     /// A lease that is not there yet is made, without a holder.
-    async fn write_once(&self, value: Option<String>) -> kube::Result<()> {
+    async fn write(&self, value: String) -> kube::Result<()> {
         let found = self.leases.get_opt(&self.name).await?;
         let (new, mut lease) = (found.is_none(), found.unwrap_or_else(|| nobodys(&self.name)));
         // Another pod was faster: it answers for the address by right.
-        if value.is_some() && lease.spec.clone().and_then(|spec| holder_at(spec, Timestamp::now())).is_some() {
+        if lease.spec.clone().and_then(|spec| holder_at(spec, Timestamp::now())).is_some() {
             return Ok(());
         }
         let annotations = lease.metadata.annotations.get_or_insert_with(BTreeMap::new);
-        if annotations.get(ANNOTATION) == value.as_ref() {
+        if annotations.get(ANNOTATION) == Some(&value) {
             return Ok(());
         }
-        match value {
-            Some(value) => annotations.insert(ANNOTATION.to_owned(), value),
-            None => annotations.remove(ANNOTATION),
-        };
+        annotations.insert(ANNOTATION.to_owned(), value);
         let as_given = PostParams::default();
         if new {
             self.leases.create(&as_given, &lease).await.map(drop)

@@ -2,21 +2,22 @@
 //! nobody else on the network answers for the address.
 
 mod conflict;
+mod presence;
 mod readiness;
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use kube::Client;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use underpass_address::{Held, Interface, InterfaceError, Wire, WireError, announce, ask};
+use underpass_address::{Held, Interface, InterfaceError, Stay, Wire, WireError, announce, ask};
 use underpass_operator::leadership::{Office, Seat, Words, lead};
 
 use conflict::{Claims, Notice, Verdict};
@@ -74,21 +75,22 @@ impl Floating {
         }
         let (readiness, ready) = watch::channel(false);
         let (renewals, renewed) = watch::channel(Instant::now());
-        let notice = Notice::new(&client, &self.seat);
+        let (stays, _) = watch::channel(Stay::default());
         let mut candidate = Candidate {
             interface: self.interface.clone(),
             address: self.address,
             ready: ready.clone(),
             claims: Claims::default(),
             unasked: false,
-            notice: notice.clone(),
+            notice: Notice::new(&client, &self.seat),
             renewals,
+            stays: stays.clone(),
         };
         let this = &self;
         let following = follow(&self.ready, readiness);
         let holding = async {
             loop {
-                let work = || this.hold(renewed.clone(), ready.clone(), notice.clone(), &stop);
+                let work = || this.hold(renewed.clone(), ready.clone(), &stays, &stop);
                 match lead(&client, this.seat.clone(), &mut candidate, &stop, work).await {
                     Some(Left::NotReady) => {}
                     Some(Left::Failed(error)) => return Err(error.into()),
@@ -107,38 +109,32 @@ impl Floating {
         &self,
         renewals: watch::Receiver<Instant>,
         ready: watch::Receiver<bool>,
-        notice: Arc<Notice>,
+        stays: &watch::Sender<Stay>,
         stop: &CancellationToken,
     ) -> Left {
-        let (address, asked, begun) = (self.address, *renewals.borrow(), Instant::now());
-        let held = match Held::take(&self.interface, address, self.gateway, asked) {
-            Ok(held) => held,
-            Err(error) => return Left::Failed(error),
-        };
-        info!(address = %address, interface = self.interface.name, mac = %self.interface.mac, "the address is here");
-        let mut telling = pin!(async {
-            if let Err(error) = announce(&self.interface, address.addr()).await {
-                warn!("not everybody is told where the address is now: {:#}", anyhow::Error::new(error));
-            }
-        });
-        let mut clearing = pin!(notice.clear());
-        let (mut told, mut cleared) = (false, false);
-        let mut keeping = pin!(held.keep(renewals));
-        let mut unready = pin!(gone(ready));
-        let left = loop {
-            tokio::select! {
-                kept = &mut keeping => break kept.err().map_or(Left::Asked, Left::Failed),
-                () = &mut telling, if !told => told = true,
-                () = &mut clearing, if !cleared => cleared = true,
-                () = &mut unready => break Left::NotReady,
-                () = stop.cancelled() => break Left::Asked,
-            }
+        let (address, begun, came) = (self.address, Instant::now(), Notify::new());
+        let held = Held::new(&self.interface, address, self.gateway, stays);
+        let left = tokio::select! {
+            kept = held.keep(renewals) => kept.err().map_or(Left::Asked, Left::Failed),
+            () = presence::follow(address, &self.interface, stays.subscribe(), &came) => Left::Asked,
+            never = self.announce_whenever(&came) => match never {},
+            () = gone(ready) => Left::NotReady,
+            () = stop.cancelled() => Left::Asked,
         };
         if matches!(left, Left::NotReady) {
             warn!(address = %address, "the address is given to another: the data plane here is not ready");
         }
         info!(address = %address, seconds = begun.elapsed().as_secs(), "the address leaves");
         left
+    }
+
+    async fn announce_whenever(&self, it_came: &Notify) -> Infallible {
+        loop {
+            it_came.notified().await;
+            if let Err(error) = announce(&self.interface, self.address.addr()).await {
+                warn!("not everybody is told where the address is now: {:#}", anyhow::Error::new(error));
+            }
+        }
     }
 }
 
@@ -150,9 +146,11 @@ struct Candidate {
     claims: Claims,
     /// Whether it was said that the network cannot be asked.
     unasked: bool,
-    notice: Arc<Notice>,
+    notice: Notice,
     /// Where whoever holds the address hears of renewals.
     renewals: watch::Sender<Instant>,
+    /// Where that one says what became of the address.
+    stays: watch::Sender<Stay>,
 }
 
 impl Candidate {
@@ -167,6 +165,8 @@ impl Office for Candidate {
     }
 
     async fn stands(&mut self) -> bool {
+        // What was too late in an earlier turn is not in this one.
+        self.stays.send_replace(Stay::default());
         while self.is_ready() && self.claims.is_time(Instant::now()) {
             let claimant = match ask(&self.interface, self.address.addr()).await {
                 Ok(claimant) => claimant,
@@ -192,6 +192,12 @@ impl Office for Candidate {
             }
         }
         false
+    }
+
+    /// Nobody else on the network has the address: whoever takes the lease has asked.
+    fn mark(&self, annotations: &mut BTreeMap<String, String>) {
+        annotations.remove(conflict::ANNOTATION);
+        presence::mark(annotations, &self.stays.borrow());
     }
 
     fn holds(&self, asked: Instant) {

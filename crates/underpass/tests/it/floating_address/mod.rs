@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "what was measured is of interest to people")]
 
 mod pod;
+mod slow;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -17,9 +18,13 @@ use serde_json::Value;
 use underpass_testbed::{Kubectl, Launch, NetNamespace, PATIENCE, Signal, Switch, Underpass, wait_until};
 
 use self::pod::{LEASE, Pod, is_here, who_answers};
+use self::slow::SlowServer;
 use crate::{BINARY, assert_contains};
 
 const CONFLICT: &str = "/metadata/annotations/underpass.dev~1address-conflict";
+const LATE: &str = "/metadata/annotations/underpass.dev~1address-late";
+/// More than lets the address stay, and less than a server has for an answer.
+const TOO_LATE: Duration = Duration::from_millis(330);
 const GATEWAY: &str = "192.168.100.250";
 /// What is promised is 3 seconds; this is for a machine that does other things too.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
@@ -298,6 +303,31 @@ fn without_an_api_server_the_address_goes_and_with_it_it_comes_back() {
     scene.pods[holder].process().wait_until_told(&["until the API server answers"]);
     scene.server.process().signal(Signal::CONT);
     scene.served();
+    observer.never_two();
+}
+
+/// The lease is renewed all the time, so that nobody else can have the address either.
+#[test]
+fn a_server_that_is_too_slow_for_the_address_is_told() {
+    let mut scene = Scene::new("192.168.100.4/24", 2);
+    let server = SlowServer::before(&scene.server, scene.switch.namespace());
+    for pod in &mut scene.pods {
+        pod.compete(scene.address, server.kubeconfig());
+    }
+    scene.served();
+    let observer = scene.observe();
+    server.takes(TOO_LATE);
+    let told = wait_until("the number in the lease", PATIENCE, || {
+        scene.lease().pointer(LATE).map(|value| value.as_str().unwrap().to_owned())
+    });
+    let seconds: f64 = told.trim_end_matches('s').parse().unwrap();
+    assert!(seconds >= TOO_LATE.as_secs_f64() - 0.01, "{told}");
+    let holder = scene.holder();
+    let pod = scene.pods.iter_mut().find(|pod| pod.name == holder).unwrap();
+    pod.process().wait_until_told(&["the API server is too slow for the address"]);
+    server.takes(Duration::ZERO);
+    scene.served();
+    wait_until("the annotation to go", PATIENCE, || scene.lease().pointer(LATE).is_none().then_some(()));
     observer.never_two();
 }
 
