@@ -1,15 +1,25 @@
 //! Two proxies side by side, and the end of one.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
 use underpass_testbed::{HostedControlPlane, HostedService, Lab, PATIENCE, wait_until};
 
 use super::{Plane, Site, backend};
 
 const KINDS: &str =
     "serviceaccounts,roles,rolebindings,configmaps,services,deployments,poddisruptionbudgets,leases,pods";
+/// What a proxy has in any case, and what one has whose configuration is a file, and one of several pods.
+const ALWAYS: [&str; 6] = ["serviceaccount", "role", "rolebinding", "service", "deployment", "pod"];
+const WITH_ENVOY: [&str; 1] = ["configmap"];
+const OF_SEVERAL: [&str; 2] = ["poddisruptionbudget", "lease"];
 
-pub(super) fn takes_everything_along_and_nothing_of_another(lab: &Lab) {
-    let site = Site::new(lab, Plane::Native, 117);
+pub(super) fn takes_everything_along_and_nothing_of_another(lab: &Lab, plane: Plane, replicas: usize, subnet: u8) {
+    let site = Site::new(lab, plane, subnet);
+    if replicas > 1 {
+        // Moving an address takes a capability that the strictest standard does not know.
+        site.kubectl().ok(&format!("label namespace {} pod-security.kubernetes.io/enforce-", site.namespace.name));
+    }
     let (one, other) = (lab.namespace("one"), lab.namespace("other"));
     let api = HostedService::tls("kube-apiserver", 6443, &["api.example.com"]);
     let _one = HostedControlPlane::start(lab, &one, std::slice::from_ref(&api));
@@ -20,9 +30,14 @@ pub(super) fn takes_everything_along_and_nothing_of_another(lab: &Lab) {
         };
         namespaces.iter().enumerate().map(entry).collect()
     };
-    site.apply(&site.proxy("edge", &backends(&[&one, &other])));
+    let edge = |namespaces: &[&underpass_testbed::LabNamespace]| {
+        let mut edge = site.proxy("edge", &backends(namespaces));
+        edge["spec"]["replicas"] = json!(replicas);
+        edge
+    };
+    site.apply(&edge(&[&one, &other]));
     let mut second = site.proxy("second", &backends(&[&one]));
-    second["spec"]["networkConfig"]["serverIP"] = "192.168.117.5".into();
+    second["spec"]["networkConfig"]["serverIP"] = format!("192.168.{subnet}.5").into();
     site.apply(&second);
     site.is_ready("edge");
     site.is_ready("second");
@@ -30,27 +45,42 @@ pub(super) fn takes_everything_along_and_nothing_of_another(lab: &Lab) {
     let bindings =
         |namespace: &underpass_testbed::LabNamespace| namespace.kubectl.ok("get rolebindings -o name").lines().count();
     assert_eq!((bindings(&one), bindings(&other)), (2, 1));
-    site.apply(&site.proxy("edge", &backends(&[&one])));
+    site.apply(&edge(&[&one]));
     wait_until("no right is left where nothing leads to", PATIENCE, || (bindings(&other) == 0).then_some(()));
     let uid = site.kubectl().ok("get proxyserver edge -o jsonpath={.metadata.uid}");
+    let made = || lab.kubectl().ok(&format!("get {KINDS} -A -l underpass.dev/owner-uid={uid} -o name"));
+    assert_eq!(kinds(&made()), expected(plane, replicas));
     site.kubectl().ok("delete proxyserver edge --timeout=110s");
-    let left = lab.kubectl().ok(&format!("get {KINDS} -A -l underpass.dev/owner-uid={uid} -o name"));
-    assert_eq!(left, "");
+    assert_eq!(made(), "");
     assert_eq!(bindings(&one), 1);
     site.is_ready("second");
     site.kubectl().ok("delete proxyserver second --timeout=110s");
 }
 
+/// Of `deployment.apps/NAME` and the like: every one must have been there to be gone.
+fn kinds(names: &str) -> BTreeSet<&str> {
+    names.lines().filter_map(|name| name.split(['.', '/']).next()).collect()
+}
+
+fn expected(plane: Plane, replicas: usize) -> BTreeSet<&'static str> {
+    let with_envoy = WITH_ENVOY.into_iter().filter(|_| plane != Plane::Native);
+    let of_several = OF_SEVERAL.into_iter().filter(|_| replicas > 1);
+    ALWAYS.into_iter().chain(with_envoy).chain(of_several).collect()
+}
+
 /// Behind a Service are the pods of its own proxy.
 fn endpoints_are_apart(site: &Site<'_>) {
     for name in ["edge", "second"] {
-        let slices = site.kubectl().json(&format!("get endpointslices -l kubernetes.io/service-name={name}-svc"));
-        let pods: Vec<&str> = slices["items"][0]["endpoints"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|endpoint| endpoint["targetRef"]["name"].as_str().unwrap())
-            .collect();
-        assert_eq!(pods, [site.pod(name)]);
+        // Of several pods one makes the proxy ready, and the others come after it.
+        wait_until(&format!("the pods of {name} behind its Service, and no other"), PATIENCE, || {
+            let slices = site.kubectl().json(&format!("get endpointslices -l kubernetes.io/service-name={name}-svc"));
+            let behind: BTreeSet<String> = slices["items"][0]["endpoints"]
+                .as_array()?
+                .iter()
+                .map(|endpoint| endpoint["targetRef"]["name"].as_str().unwrap().to_owned())
+                .collect();
+            let all = site.pod(name);
+            (behind == all.split(' ').map(str::to_owned).collect()).then_some(())
+        });
     }
 }

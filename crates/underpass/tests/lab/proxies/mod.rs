@@ -115,7 +115,8 @@ fn side_by_side(lab: &Lab) {
         Box::new(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 1, [124, 125])),
         Box::new(|| routed::machines_behind_a_router_are_answered(lab, Plane::Native, 2, [126, 127])),
         Box::new(|| changing::what_people_change_by_hand_stays(lab)),
-        Box::new(|| leaving::takes_everything_along_and_nothing_of_another(lab)),
+        Box::new(|| leaving::takes_everything_along_and_nothing_of_another(lab, Plane::Native, 1, 117)),
+        Box::new(|| leaving::takes_everything_along_and_nothing_of_another(lab, Plane::Envoy, 2, 132)),
     ];
     let waiting = Mutex::new(scenarios.into_iter());
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -223,7 +224,7 @@ impl<'a> Site<'a> {
         assert_eq!(self.becomes(name, "Ready", "True", "DeploymentReady"), "Proxy deployment is ready");
     }
 
-    /// Its only pod, by name.
+    /// Its only pod, by name; of several, all.
     fn pod(&self, name: &str) -> String {
         let selector = format!("app=proxy-server,hostedcluster.densityops.com={name}");
         self.kubectl().ok(&format!("get pods -l {selector} -o jsonpath={{.items[*].metadata.name}}"))

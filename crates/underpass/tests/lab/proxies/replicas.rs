@@ -1,5 +1,6 @@
 //! Several pods of which one has the address.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use super::killed::killer;
 use super::{Plane, ROLLOUT, Site, backend};
 
 const ROUNDS: usize = 4;
+const PODS: usize = 3;
 
 /// `turn` is taken once everything stands: how long another needs to follow is measured.
 pub(super) fn one_of_several_has_the_address_and_another_follows(
@@ -25,11 +27,13 @@ pub(super) fn one_of_several_has_the_address_and_another_follows(
     let hosted =
         HostedControlPlane::start(lab, &target, &[HostedService::tls("kube-apiserver", 6443, &["api.example.com"])]);
     let mut proxy = site.proxy("edge", &[backend("api", "api.example.com", 6443, "kube-apiserver", &target)]);
-    proxy["spec"]["replicas"] = json!(3);
+    proxy["spec"]["replicas"] = json!(PODS);
     nobody_takes_an_address_that_is_in_use(&site, &proxy);
     site.is_ready("edge");
     let (vm, door) = (lab.machine(&format!("192.168.{subnet}.50/24")), Door::new("api.example.com", 6443));
     let mut tenant = Tenant::on(&vm, &site.server_ip(), &hosted.authority());
+    others_are_ready(&site);
+    a_node_that_goes_does_not_take_all(&site);
     let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     for round in 0..ROUNDS {
         others_are_ready(&site);
@@ -59,10 +63,25 @@ fn another_follows(site: &Site<'_>, tenant: &mut Tenant, door: &Door, who: &str,
     wait_until("the status names whoever has it", ROLLOUT, || (active() == holder(site)).then_some(()));
 }
 
+/// They are on as many nodes as there are, and whoever empties nodes has to leave two.
+fn a_node_that_goes_does_not_take_all(site: &Site<'_>) {
+    let words = |what: &str, field: &str| -> BTreeSet<String> {
+        let words = site.kubectl().ok(&format!("get {what} -o jsonpath={{.items[*].{field}}}"));
+        words.split(' ').map(str::to_owned).collect()
+    };
+    let nodes = words("nodes", "metadata.name");
+    let used = words("pods -l app=proxy-server,hostedcluster.densityops.com=edge", "spec.nodeName");
+    assert_eq!(used.len(), nodes.len().min(PODS), "of {nodes:?}, {used:?} have one");
+    let allowed = "get poddisruptionbudget edge-proxy -o jsonpath={.status.expectedPods}/{.status.disruptionsAllowed}";
+    wait_until("one pod at a time may be disrupted", ROLLOUT, || {
+        (site.kubectl().ok(allowed) == format!("{PODS}/1")).then_some(())
+    });
+}
+
 /// All that are to be there, so that nobody who starts is measured.
 fn others_are_ready(site: &Site<'_>) {
     let ready = "get proxyserver edge -o jsonpath={.status.readyReplicas}";
-    wait_until("three ready pods", ROLLOUT, || (site.kubectl().ok(ready) == "3").then_some(()));
+    wait_until("three ready pods", ROLLOUT, || (site.kubectl().ok(ready) == PODS.to_string()).then_some(()));
 }
 
 /// The pod that holds the lease: what stands before the first `_` of its name there.
