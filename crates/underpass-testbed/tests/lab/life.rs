@@ -77,6 +77,7 @@ fn a_lab_that_was_used_leaves_nothing() {
         "$kubectl" create deployment used --image "$BUSYBOX" --replicas 3
         "$kubectl" rollout status deployment/used --timeout 60s
         scripts/lab vm add guest 192.168.100.50/24
+        scripts/lab vm add guest 192.168.100.51/24 2>&1 && exit 1
         scripts/lab vm run guest ip -o address show eth0
         scripts/lab up
         scripts/lab up --nodes 1 && exit 1
@@ -85,13 +86,18 @@ fn a_lab_that_was_used_leaves_nothing() {
         "#,
     );
     assert!(said.contains("runs already") && said.contains("192.168.100.50/24"), "{said}");
+    assert!(said.contains("there is a VM 'guest' already"), "{said}");
 }
 
+/// Where another lab has the first range of addresses.
 #[test]
 fn a_node_that_was_killed_leaves_nothing() {
     leaves_nothing(
         r#"
+        ip route add blackhole "$(pods 0)"
         scripts/lab up
+        ip -4 -o address show | grep -F 172.30.97.1/24
+        ip route delete blackhole "$(pods 0)"
         kill -KILL "$(pgrep -P "$(cat "$UNDERPASS_LAB/node-0.pid")")"
         scripts/lab down
         "#,
@@ -165,6 +171,19 @@ fn a_machine_that_is_too_small_is_told_before_anything_starts() {
     assert!(said.contains("2 node(s) need ") && said.contains(" MB of memory, and 488 MB are free"), "{said}");
     let said = with("/proc/sys/fs/inotify/max_user_instances", "echo 30", 8);
     assert!(said.contains("8 node(s) need ") && said.contains("sysctl -w fs.inotify.max_user_instances="), "{said}");
+}
+
+#[test]
+fn a_machine_with_too_many_labs_is_told_and_no_lab_loses_its_addresses() {
+    let said = leaves_nothing(
+        r#"
+        for ((slot = 0; slot < SLOTS; slot++)); do ip route add blackhole "$(links "$slot")"; done
+        scripts/lab up 2>&1 && exit 1
+        for ((slot = 0; slot < SLOTS; slot++)); do ip route delete blackhole "$(links "$slot")"; done
+        "#,
+    );
+    assert!(said.contains("all 10 address ranges of labs are in use on this machine"), "{said}");
+    assert!(!said.contains("has namespaces"), "a node was made: {said}");
 }
 
 #[test]
