@@ -1,14 +1,13 @@
-//! The way out: our objects, deleted in dependency order, each waited for until its finalizers are done.
+//! The way out: our objects, deleted in dependency order, each waited for until its finalizers are done. By looking again and again: a watch for
+//! each object is a connection for each, and of those a process has a thousand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{DeleteParams, DynamicObject, ListParams};
-use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt};
-use tokio::time::{Instant, interval_at};
+use tokio::time::{Instant, sleep};
 use underpass_resources::{KINDS, Kind};
 
 use crate::answer::Answer;
@@ -19,6 +18,11 @@ use crate::reconcile::Key;
 /// Whoever watches wonders after two seconds what it hangs on; said before, and then from time to time.
 const FIRST_EXPLANATION: Duration = Duration::from_millis(1500);
 const NEXT_EXPLANATION: Duration = Duration::from_secs(10);
+/// Between two looks; more where a look itself takes long.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const TIMES_A_LOOK: u32 = 2;
+/// Requests under way at once.
+const DELETED_AT_ONCE: usize = 16;
 
 /// Something that happened on the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,8 +73,6 @@ pub enum TeardownError {
     List(&'static str, #[source] Answer),
     #[error("cannot delete {0} {1}")]
     Delete(&'static str, Key, #[source] Answer),
-    #[error("cannot watch {0} {1} go")]
-    Wait(&'static str, Key, #[source] Box<kube::runtime::wait::Error>),
 }
 
 type Objects = Vec<(&'static Kind, DynamicObject)>;
@@ -93,43 +95,32 @@ type Asked = BTreeMap<String, (&'static str, Key)>;
 
 /// Until a look finds nothing: somebody may have made a new object while the old ones went.
 async fn empty(client: &Client, progress: &mut impl FnMut(Progress)) -> Result<(), TeardownError> {
-    let mut explanation = interval_at(Instant::now() + FIRST_EXPLANATION, NEXT_EXPLANATION);
+    let mut explanation = Instant::now() + FIRST_EXPLANATION;
     let mut asked = Asked::new();
-    let mut going = FuturesUnordered::new();
     loop {
+        let begun = Instant::now();
         let objects = list(client).await?;
-        // A look may know it before the watch tells; what is asked to go next comes after that line.
-        for (_, (kind, key)) in
-            asked.extract_if(.., |uid, _| objects.iter().all(|(_, object)| self::uid(object) != *uid))
-        {
+        // What is asked to go next comes after these lines.
+        let there: BTreeSet<String> = objects.iter().map(|(_, object)| uid(object)).collect();
+        for (_, (kind, key)) in asked.extract_if(.., |uid, _| !there.contains(uid)) {
             progress(Progress::Deleted { kind, key });
         }
         if objects.is_empty() {
             return Ok(());
         }
-        for (kind, object) in objects.iter().filter(|(kind, _)| stands_in_front(kind, &objects).is_empty()) {
-            if asked.insert(uid(object), (kind.kind, key(object))).is_none() {
-                delete(client, kind, object).await?;
-                progress(Progress::Deleting { kind: kind.kind, key: key(object) });
-                going.push(gone(client.clone(), kind, key(object), uid(object)));
-            }
+        let before_others = objects.iter().filter(|(kind, _)| stands_in_front(kind, &objects).is_empty());
+        let next: Vec<_> = before_others.filter(|(_, object)| !asked.contains_key(&uid(object))).collect();
+        let mut deleted =
+            stream::iter(next).map(|(kind, object)| delete(client, kind, object)).buffer_unordered(DELETED_AT_ONCE);
+        while let Some((kind, object)) = deleted.try_next().await? {
+            asked.insert(uid(object), (kind.kind, key(object)));
+            progress(Progress::Deleting { kind: kind.kind, key: key(object) });
         }
-        // The last of a kind may let others go; before it there is nothing new to ask for.
-        loop {
-            tokio::select! {
-                Some(uid) = going.next() => {
-                    let Some((kind, key)) = asked.remove(&uid?) else { continue };
-                    progress(Progress::Deleted { kind, key });
-                    if !asked.values().any(|(other, _)| *other == kind) {
-                        break;
-                    }
-                }
-                _ = explanation.tick() => {
-                    progress(Progress::Waiting(left(&list(client).await?)));
-                    break;
-                }
-            }
+        if Instant::now() >= explanation {
+            progress(Progress::Waiting(left(&objects)));
+            explanation = Instant::now() + NEXT_EXPLANATION;
         }
+        sleep((begun.elapsed() * TIMES_A_LOOK).max(LOOK_AGAIN)).await;
     }
 }
 
@@ -152,21 +143,17 @@ async fn list(client: &Client) -> Result<Objects, TeardownError> {
     Ok(objects)
 }
 
-async fn delete(client: &Client, kind: &'static Kind, object: &DynamicObject) -> Result<(), TeardownError> {
+/// Gives it back once it is asked to go.
+async fn delete<'a>(
+    client: &Client,
+    kind: &'static Kind,
+    object: &'a DynamicObject,
+) -> Result<(&'static Kind, &'a DynamicObject), TeardownError> {
     let api = kinds::api(client, kind, object.namespace().as_deref());
     match api.delete(&object.name_any(), &DeleteParams::background()).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Ok(_) => Ok((kind, object)),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok((kind, object)),
         Err(error) => Err(TeardownError::Delete(kind.kind, key(object), error.into())),
-    }
-}
-
-/// Gives the uid back once its object is gone.
-async fn gone(client: Client, kind: &'static Kind, key: Key, uid: String) -> Result<String, TeardownError> {
-    let api = kinds::api(&client, kind, key.namespace.as_deref());
-    match await_condition(api, &key.name, conditions::is_deleted(&uid)).await {
-        Ok(_) => Ok(uid),
-        Err(error) => Err(TeardownError::Wait(kind.kind, key, Box::new(error))),
     }
 }
 
@@ -190,9 +177,14 @@ fn held(kind: &Kind, object: &DynamicObject, objects: &Objects) -> Held {
 }
 
 fn finalizer(name: &str, object: &DynamicObject) -> FinalizerHeld {
+    let ours = is_our_finalizer(name).then(|| ready_message(object));
+    FinalizerHeld { name: name.to_owned(), set_by: writer(name, object), ours }
+}
+
+/// Whether it is for our controllers to take it away.
+pub fn is_our_finalizer(name: &str) -> bool {
     let group = name.split('/').next();
-    let ours = KINDS.iter().any(|kind| Some(kind.group) == group);
-    FinalizerHeld { name: name.to_owned(), set_by: writer(name, object), ours: ours.then(|| ready_message(object)) }
+    KINDS.iter().any(|kind| Some(kind.group) == group)
 }
 
 /// Who owns this entry of the list of finalizers.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use underpass_testbed::{Launch, PATIENCE, Process, Signal, wait_until};
 
 use super::{assert_contains, network, write};
@@ -50,6 +51,24 @@ fn a_signal_in_the_middle_of_the_files_leaves_nothing() {
     assert!(applied(&ended.stderr) < 300, "all were applied before the signal came");
     assert_eq!(ended.stderr.matches("deleted  ").count(), applied(&ended.stderr), "{ended}");
     assert_eq!(launch().start().kubectl().ok("get underpass -A -o name"), "");
+}
+
+/// Far more objects than there may be connections.
+#[test]
+fn many_objects_go_with_few_descriptors() {
+    const OBJECTS: usize = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let many: Vec<String> = (0..OBJECTS).map(|number| network(&format!("net-{number}"))).collect();
+    let file = write(folder.path(), "many.yaml", &many.join("---\n"));
+    let mut server = Launch::up(BINARY).data_dir(&folder.path().join("data")).file(&file).start();
+    let applied = |text: &str| (text.matches("applied ").count() == OBJECTS).then_some(());
+    server.process().wait_for_stderr("all to be applied", applied);
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let pid = Pid::from_raw(server.process().pid().try_into().unwrap());
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(160), maximum }).unwrap();
+    let ended = server.end(Signal::TERM);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_eq!(ended.stderr.matches("deleted  ContainerNetwork ").count(), OBJECTS, "{ended}");
 }
 
 /// Two different signals, because two equal ones may reach a process as one.
