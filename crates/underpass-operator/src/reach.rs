@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
+use kube::runtime::watcher;
 use kube::{Api, Client};
+use tokio::time::timeout;
 use tracing::{info, warn};
 use underpass_resources::KINDS;
 
@@ -34,13 +36,28 @@ pub enum Unreachable {
     Other(#[source] Answer),
 }
 
+/// What a watch asks for. Of several API servers one can vanish without a word, and of a watch that hears nothing nobody knows that it is one
+/// of a server that is gone: the server ends it after this time, or else we do, a few seconds later.
+pub fn watch() -> watcher::Config {
+    const ENDS_AFTER_SECONDS: u32 = 60;
+    watcher::Config::default().timeout(ENDS_AFTER_SECONDS)
+}
+
 /// Between two looks at a server that cannot be worked with yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// A server that takes a connection and says nothing has to be told of while it does: whoever says nothing for long is started anew.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
-/// Until the server can be worked with: on a cluster, definitions and rights may come a moment after the process that needs them.
-pub async fn usable(client: &Client, health: &Health) {
+/// Until the server can be worked with: on a cluster, definitions and rights may come a moment after the process that needs them. Says whether
+/// it is one.
+pub async fn usable(client: &Client, health: &Health) -> bool {
     let mut told = None;
-    while let Err(unreachable) = check(client).await {
+    let is_cluster = loop {
+        let unreachable = match timeout(LONGEST_LOOK, look(client)).await {
+            Ok(Ok(is_cluster)) => break is_cluster,
+            Ok(Err(unreachable)) => unreachable,
+            Err(_) => Unreachable::NoConnection { why: format!("it said nothing for {} s", LONGEST_LOOK.as_secs()) },
+        };
         let why = chain(&unreachable);
         health.troubled(&why);
         if told.as_ref() != Some(&why) {
@@ -48,10 +65,16 @@ pub async fn usable(client: &Client, health: &Health) {
             told = Some(why);
         }
         tokio::time::sleep(LOOK_AGAIN).await;
-    }
+    };
     if told.is_some() {
         info!("the API server can be worked with now");
     }
+    is_cluster
+}
+
+async fn look(client: &Client) -> Result<bool, Unreachable> {
+    check(client).await?;
+    is_cluster(client).await
 }
 
 /// An error and its causes, in one line.
@@ -90,7 +113,7 @@ pub fn is_not_served(error: &kube::Error) -> bool {
 }
 
 /// Whether the server is that of a cluster, with all that pods take, and not one for our kinds alone.
-pub async fn is_cluster(client: &Client) -> Result<bool, Unreachable> {
+async fn is_cluster(client: &Client) -> Result<bool, Unreachable> {
     let groups = client.list_api_groups().await.map_err(|error| explain(error, "API groups"))?;
     Ok(groups.groups.iter().any(|group| group.name == "rbac.authorization.k8s.io"))
 }

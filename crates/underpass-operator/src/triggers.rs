@@ -22,6 +22,7 @@ use crate::first_look::FirstLook;
 use crate::health::Health;
 use crate::interests::{Interest, Interests};
 use crate::metrics::Metrics;
+use crate::reach;
 use crate::reconcile::Key;
 
 /// One watch of one kind, and who is told how far it has come.
@@ -41,7 +42,7 @@ impl Watch {
     pub(crate) fn changes(self) -> impl Stream<Item = ObjectMeta> + Send {
         let Self { kind, objects, labels, health, metrics, first_look } = self;
         let mut present = Present::default();
-        let config = watcher::Config { label_selector: labels.map(str::to_owned), ..watcher::Config::default() };
+        let config = watcher::Config { label_selector: labels.map(str::to_owned), ..reach::watch() };
         watcher(objects, config).default_backoff().filter_map(move |event| {
             future::ready(match event {
                 Ok(event) => {

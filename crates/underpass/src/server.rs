@@ -1,10 +1,13 @@
 //! The connection to an API server that runs already.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+
+const SILENCE: Duration = Duration::from_secs(75);
 
 /// A server as a kubeconfig describes it.
 pub(crate) struct Server {
@@ -40,7 +43,7 @@ pub(crate) async fn from_file_or_pod(said: Option<PathBuf>) -> anyhow::Result<Cl
         bail!("this is no pod of a cluster, and no kubeconfig is given: name one with --kubeconfig or KUBECONFIG");
     }
     let config = Config::incluster().context("the pod's service account cannot be used: is its token mounted?")?;
-    Ok(Client::try_from(config)?)
+    client(config)
 }
 
 fn files(path: &Path) -> Vec<PathBuf> {
@@ -68,7 +71,16 @@ async fn server(kubeconfig: Kubeconfig, text: String, context: Option<String>) -
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    Ok(Server { client: Client::try_from(config)?, url, text })
+    Ok(Server { client: client(config)?, url, text })
+}
+
+/// No answer takes as long as this, and of a watch the server ends every minute: one that says nothing for longer has vanished, and another may have
+/// its place.
+fn client(mut config: Config) -> anyhow::Result<Client> {
+    config.read_timeout = Some(SILENCE);
+    // Connections wait for their next request as long as they want.
+    config.reset_reader_on_write = true;
+    Ok(Client::try_from(config)?)
 }
 
 fn cannot_use(path: &Path) -> String {

@@ -10,16 +10,17 @@ use std::pin::pin;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
 use tokio::sync::Notify;
 use tracing::debug;
 
 use super::Seat;
+use crate::reach;
 
 pub(super) async fn follow(client: &Client, seat: &Seat, changed: &Notify) -> Infallible {
     let leases: Api<Lease> = Api::namespaced(client.clone(), &seat.namespace);
-    let only = watcher::Config::default().fields(&format!("metadata.name={}", seat.name));
+    let only = reach::watch().fields(&format!("metadata.name={}", seat.name));
     let mut events = pin!(watcher(leases, only).default_backoff());
     while let Some(event) = events.next().await {
         if let Err(error) = event {

@@ -35,11 +35,11 @@ pub(crate) async fn run(args: Operator) -> anyhow::Result<Ended> {
     let _pages = tokio::spawn(pages.serve());
     let stop = CancellationToken::new();
     let work = async {
-        tokio::select! {
-            () = underpass_operator::usable(&client, &health) => {}
+        let is_cluster = tokio::select! {
+            is_cluster = underpass_operator::usable(&client, &health) => is_cluster,
             () = stop.cancelled() => return Ok(()),
-        }
-        let cluster = underpass_operator::is_cluster(&client).await?.then_some(site);
+        };
+        let cluster = is_cluster.then_some(site);
         Ok(underpass_operator::run(client.clone(), Settings { cluster, ..settings }, stop.clone()).await?)
     };
     let ended = until_signalled(work, &stop, &mut signals).await;

@@ -1,9 +1,15 @@
 //! `underpass operator` as replicas on one API server: who works, what the pages say, and that nothing is done twice.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tempfile::NamedTempFile;
 use underpass_testbed::{Kubectl, Launch, NetNamespace, PATIENCE, Replica, Signal, Underpass, wait_until};
 
 use crate::server::embedded_apiserver;
@@ -125,7 +131,7 @@ fn a_killed_leader_is_followed_and_nothing_is_done_twice() {
     let networks = |numbers: std::ops::Range<usize>| -> String {
         numbers.map(|number| format!("{}---\n", network(&format!("net-{number}")))).collect()
     };
-    let early = tempfile::NamedTempFile::new().unwrap();
+    let early = NamedTempFile::new().unwrap();
     std::fs::write(early.path(), networks(LATE..OBJECTS)).unwrap();
     let before = kubectl.version_of(NETWORKS);
     let first = replica(&server, "first").leading();
@@ -179,6 +185,75 @@ fn definitions_that_come_later_are_waited_for() {
     replica.working().ends_well();
 }
 
+/// As when the machine of one of several API servers loses its power: nothing ends the connections to it.
+#[test]
+fn a_server_that_vanishes_without_a_word_is_looked_for_again() {
+    let server = embedded_apiserver();
+    let road = Road::to(&server);
+    let replica = Replica::start(BINARY, road.kubeconfig(), "default", "far").working();
+    road.lose();
+    let kubectl = server.kubectl();
+    kubectl.ok_with("apply -f -", &network("net"));
+    wait_until("what is said of it", PATIENCE, || (reasons(&kubectl).len() == 1).then_some(()));
+    replica.ready("working\n");
+    replica.ends_well();
+}
+
+/// A way to a server on which connections can be lost without either end knowing it.
+struct Road {
+    kubeconfig: NamedTempFile,
+    /// How many have been carried, and how many of the first of them nobody hears any more.
+    carried: Arc<AtomicUsize>,
+    lost: Arc<AtomicUsize>,
+}
+
+impl Road {
+    fn to(server: &Underpass) -> Self {
+        let text = std::fs::read_to_string(server.kubeconfig()).unwrap();
+        let address = text.split("server: https://").nth(1).unwrap().lines().next().unwrap().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut kubeconfig = NamedTempFile::new().unwrap();
+        write!(kubeconfig, "{}", text.replace(&address, &listener.local_addr().unwrap().to_string())).unwrap();
+        let road = Self { kubeconfig, carried: Arc::default(), lost: Arc::default() };
+        let (carried, lost) = (Arc::clone(&road.carried), Arc::clone(&road.lost));
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(&address) else { return };
+                let number = carried.fetch_add(1, Ordering::SeqCst);
+                for (from, to) in [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))] {
+                    let (from, to, lost) = (from.unwrap(), to.unwrap(), Arc::clone(&lost));
+                    std::thread::spawn(move || carry(&from, &to, || number < lost.load(Ordering::SeqCst)));
+                }
+            }
+        });
+        road
+    }
+
+    fn kubeconfig(&self) -> &Path {
+        self.kubeconfig.path()
+    }
+
+    fn lose(&self) {
+        self.lost.store(self.carried.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+}
+
+fn carry(mut from: &TcpStream, mut to: &TcpStream, is_lost: impl Fn() -> bool) {
+    let mut buffer = [0; 16384];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(1..) if is_lost() => {}
+            Ok(length @ 1..) if to.write_all(&buffer[..length]).is_ok() => {}
+            _ if is_lost() => return,
+            _ => {
+                // The other side may have ended it.
+                let _ = to.shutdown(Shutdown::Write);
+                return;
+            }
+        }
+    }
+}
+
 /// `underpass controllers` knows more about what is built on its machine, and has the last word.
 #[test]
 fn beside_controllers_on_a_machine_it_leaves_them_their_objects() {
@@ -204,7 +279,7 @@ fn beside_controllers_on_a_machine_it_leaves_them_their_objects() {
 /// Kubelets and port-forwards come by either family, whatever a machine is used to: IPv6 for itself alone, or none at all.
 #[test]
 fn its_pages_answer_over_both_families() {
-    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+    let kubeconfig = NamedTempFile::new().unwrap();
     std::fs::write(kubeconfig.path(), NOWHERE).unwrap();
     for (habit, answers) in [("bindv6only", &["127.0.0.1", "::1"][..]), ("conf/all/disable_ipv6", &["127.0.0.1"][..])] {
         NetNamespace::new("pages").within(|| {

@@ -44,7 +44,7 @@ pub(super) async fn run(client: &Client, format: StatusFormat) -> anyhow::Result
 /// The changes of all kinds. A kind that the server does not have is waited for silently.
 fn changes(client: &Client) -> impl Stream<Item = (usize, watcher::Result<Event<DynamicObject>>)> {
     let streams = KINDS.iter().enumerate().map(|(position, kind)| {
-        let watch = watcher(kinds::api(client, kind, None), watcher::Config::default()).default_backoff();
+        let watch = watcher(kinds::api(client, kind, None), underpass_operator::watch()).default_backoff();
         watch.map(move |event| (position, event)).boxed()
     });
     stream::select_all(streams).filter(|(_, event)| std::future::ready(!is_missing_kind(event)))
