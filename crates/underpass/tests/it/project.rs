@@ -40,8 +40,9 @@ fn ci_runs_what_the_readme_says() {
 fn make_lists_every_target_with_a_sentence() {
     let help = Process::start(Command::new("make").arg("--no-print-directory").current_dir(root())).wait().ok();
     let checks = ["demo", "test", "lint", "image", "conformance", "fuzz"];
-    let benchmarks = ["bench-apiserver", "bench-operator", "bench-relay", "bench-fidelity", "bench-tunnel"];
-    for target in checks.iter().chain(&benchmarks) {
+    let lab = ["lab-up", "lab-down", "lab-load", "test-lab"];
+    let benchmarks = ["bench-apiserver", "bench-operator", "bench-relay", "bench-fidelity", "bench-tunnel", "bench-xds"];
+    for target in checks.iter().chain(&lab).chain(&benchmarks) {
         let line = help.lines().find(|line| line.trim_start().starts_with(&format!("make {target} ")));
         let line = line.unwrap_or_else(|| panic!("make {target} is missing in:\n{help}"));
         assert!(line.split_whitespace().count() > 4, "{line}");

@@ -20,6 +20,8 @@ use crate::signals::Signals;
 use cluster::{Cluster, Conflicts};
 
 const UNCHANGED: &str = "nothing was changed";
+/// At least, however long the new version took.
+const TO_PRUNE: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(args: Install) -> anyhow::Result<Ended> {
     if args.dry_run {
@@ -64,7 +66,8 @@ async fn install(cluster: &Cluster, args: &Install) -> anyhow::Result<Ended> {
     }
     let (begun, patience) = (Instant::now(), Duration::from_secs(args.timeout));
     let leader = prove(cluster, &settings.namespace, patience).await?;
-    let pruned = tokio::time::timeout(patience.saturating_sub(begun.elapsed()), prune(cluster, &all)).await;
+    let left = patience.saturating_sub(begun.elapsed()).max(TO_PRUNE);
+    let pruned = tokio::time::timeout(left, prune(cluster, &all)).await;
     pruned
         .context("the new version works, but what the one before had does not go: run `underpass install` again")??;
     tell(&format!("the operator works on {}: {leader} leads", cluster.url));

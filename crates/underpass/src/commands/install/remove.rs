@@ -8,11 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube::ResourceExt;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
+use kube::core::PartialObjectMeta;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use underpass_deploy::{COMPONENT, MANAGED_BY, OPERATOR, PROXY};
-use underpass_operator::{Answer, is_not_served, kinds, leadership, teardown};
+use underpass_operator::{Answer, is_not_served, is_our_finalizer, kinds, leadership, teardown};
 use underpass_plan::OWNER_LABEL;
 use underpass_resources::KINDS;
 
@@ -99,7 +100,7 @@ fn refuse_helm(installed: &[Value]) -> anyhow::Result<()> {
 #[derive(Default)]
 struct Objects {
     counts: BTreeMap<&'static str, usize>,
-    /// How many of them cannot go before something has been removed for them.
+    /// How many of them cannot go before an operator has removed something for them. What others hold is told while it is waited for.
     held: usize,
 }
 
@@ -154,7 +155,10 @@ async fn count_objects(cluster: &Cluster) -> anyhow::Result<Objects> {
             Ok(list) if list.items.is_empty() => {}
             Ok(list) => {
                 objects.counts.insert(kind.kind, list.items.len());
-                objects.held += list.items.iter().filter(|object| !object.finalizers().is_empty()).count();
+                let is_held = |object: &&PartialObjectMeta<DynamicObject>| {
+                    object.finalizers().iter().any(|name| is_our_finalizer(name))
+                };
+                objects.held += list.items.iter().filter(is_held).count();
             }
             Err(error) if is_not_served(&error) => {}
             Err(error) => {
