@@ -82,6 +82,7 @@ fn mask(value: &mut Value) {
                             ["manager", "operation", "subresource"].map(|key| entry[key].to_string())
                         });
                     }
+                    Value::Array(cells) if name == "cells" => cells.iter_mut().for_each(mask_age),
                     // Kubernetes names them in any order.
                     Value::Array(resources) if name == "resources" => {
                         resources.iter_mut().for_each(mask);
@@ -92,9 +93,15 @@ fn mask(value: &mut Value) {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(mask),
-        Value::String(text) if is_age(text) => "*".clone_into(text),
         Value::String(text) => *text = text.split_inclusive([' ', '(', ')', '"']).map(without_uid).collect(),
         _ => {}
+    }
+}
+
+fn mask_age(cell: &mut Value) {
+    match cell {
+        Value::String(text) if is_age(text) => "*".clone_into(text),
+        other => mask(other),
     }
 }
 

@@ -53,8 +53,8 @@ pub(crate) const KNOWN: &[Known] = &[
         "here a definition is held from the moment it is served",
     ),
     known(";as=PartialObjectMetadata;", "/body/message", "", "it adds the name of a Go type"),
-    known(";as=PartialObjectMetadataList;", "/code", "", ITS_MISTAKE),
-    known(";as=PartialObjectMetadataList;", "/body", "", ITS_MISTAKE),
+    known("g=meta.k8s.io of one object", "/code", "", ITS_MISTAKE),
+    known("g=meta.k8s.io of one object", "/body", "", ITS_MISTAKE),
     known(
         "/status merge-patch+json",
         "/body/details/causes",

@@ -20,6 +20,8 @@ const APPLY: &str = "application/apply-patch+yaml";
 pub(crate) struct Ask {
     /// What it is about, for messages.
     pub(crate) what: String,
+    /// What the rest of that does not say.
+    remark: &'static str,
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) content: &'static str,
@@ -37,7 +39,17 @@ impl Ask {
     }
 
     fn new(method: Method, path: String, content: &'static str, body: Value) -> Self {
-        Self { what: String::new(), method, path, content, accept: JSON, body, replaces: false, part: Value::clone }
+        Self {
+            what: String::new(),
+            remark: "",
+            method,
+            path,
+            content,
+            accept: JSON,
+            body,
+            replaces: false,
+            part: Value::clone,
+        }
     }
 
     fn post(object: &Value, query: &str) -> Self {
@@ -68,7 +80,13 @@ impl Ask {
 
     fn about(mut self, file: &str) -> Self {
         let type_ = if self.method == Method::GET { self.accept } else { self.content };
-        self.what = format!("{file}: {} {} {}", self.method, self.path, type_.trim_start_matches("application/"));
+        self.what = format!(
+            "{file}: {} {} {}{}",
+            self.method,
+            self.path,
+            type_.trim_start_matches("application/"),
+            self.remark
+        );
         self
     }
 
@@ -189,7 +207,9 @@ fn life(object: &Value) -> Vec<Ask> {
 
 fn reads(path: &str, list: &str) -> Vec<Ask> {
     let wide = |accept: &'static str| [path, list].map(|path| Ask::get(path.to_owned()).accepting(accept));
-    let mut asks: Vec<Ask> = [JSON, TABLE, METADATA, METADATA_LIST].into_iter().flat_map(wide).collect();
+    let mut asks: Vec<Ask> = [JSON, TABLE, METADATA].into_iter().flat_map(wide).collect();
+    asks.push(Ask { remark: " of one object", ..Ask::get(path.to_owned()).accepting(METADATA_LIST) });
+    asks.push(Ask::get(list.to_owned()).accepting(METADATA_LIST));
     asks.push(Ask::get(format!("{path}/status")));
     asks.push(Ask::get(format!("{list}?includeObject=Object")).accepting(TABLE));
     asks.push(Ask::get(format!("{list}?labelSelector=step%3Dmerge")));
