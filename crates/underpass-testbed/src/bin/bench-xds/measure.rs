@@ -63,16 +63,20 @@ impl Case {
         Self { dialect, backends, clients }
     }
 
-    /// More clients where there are fewer backends: on two cores the largest of both would measure how long 50 clients take to read.
-    pub(crate) const ALL: [Self; 12] = [
+    /// In delta all; of whole worlds not the largest of both, which on two cores would measure how long 50 clients take to read.
+    pub(crate) const ALL: [Self; 16] = [
         Self::new(Dialect::Delta, 10, 1),
+        Self::new(Dialect::Delta, 10, 10),
         Self::new(Dialect::Delta, 10, 50),
         Self::new(Dialect::Delta, 1_000, 1),
         Self::new(Dialect::Delta, 1_000, 10),
         Self::new(Dialect::Delta, 1_000, 50),
+        Self::new(Dialect::Delta, 10_000, 1),
         Self::new(Dialect::Delta, 10_000, 10),
+        Self::new(Dialect::Delta, 10_000, 50),
         Self::new(Dialect::Delta, 50_000, 1),
         Self::new(Dialect::Delta, 50_000, 10),
+        Self::new(Dialect::Delta, 50_000, 50),
         Self::new(Dialect::World, 10, 1),
         Self::new(Dialect::World, 1_000, 10),
         Self::new(Dialect::World, 10_000, 10),

@@ -130,8 +130,8 @@ compare fastest. In another order an endpoint's change in \"whole\" took us 1.5 
 Clients are tasks of the program that measures. Each has a connection and a stream of its own, asks for all clusters and listeners and, by
 name, for the endpoints of its clusters, and acknowledges everything. \"Delta\" is what our bootstrap configuration tells an Envoy to speak:
 answers hold what changed. \"Whole\" is the state of the world: answers hold everything of a kind. Of endpoints an answer may leave out what
-did not change; we do so, and go-control-plane's snapshot cache sends all of them. Not every number of clients is measured with every number
-of backends: on two cores, 50 clients that read everything there is would be all that is measured.
+did not change; we do so, and go-control-plane's snapshot cache sends all of them. Of \"whole\", not every number of clients is measured with
+every number of backends: on two cores, 50 clients that read everything there is would be all that is measured.
 
 A listener holds the filter chains of all names on its port, and here {per listener} backends share one. That matters when a backend comes or goes,
 because then its listener is sent anew, whole, in both dialects: with all backends on one port that is as much as all their chains together.
