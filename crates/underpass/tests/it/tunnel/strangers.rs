@@ -82,8 +82,10 @@ fn strangers_on_the_network_get_nothing_and_harm_nobody(kind: EngineKind) {
     });
     assert_eq!(guest.echo("h", port, "beside"), "beside");
     let after = rig.until_ready("p");
-    let counts = refused();
-    assert!(counts.crowded > u64::try_from(HALF_OPEN / 2).unwrap() && counts.wrong_key > 1, "{counts:?}");
+    let flooded = refused();
+    assert!(flooded.crowded > u64::try_from(HALF_OPEN / 2).unwrap(), "{flooded:?}");
+    // For its certificate or for its key, whichever it showed first.
+    assert!(flooded.tls > counts.tls || flooded.wrong_key > counts.wrong_key, "{flooded:?}");
     drop((flood, other));
     assert_eq!(guest.echo("h", port, "afterwards"), "afterwards");
     assert_eq!(after["clientProxyContainerId"], status["clientProxyContainerId"], "nothing had to be started again");
