@@ -5,8 +5,6 @@ use std::fmt;
 use async_trait::async_trait;
 use underpass_plan::{Failure, Plan};
 
-use underpass_engines::EngineError;
-
 use crate::answer::Answer;
 use crate::pairs::PairError;
 
@@ -53,12 +51,6 @@ pub enum ObserveError {
         key: Key,
         #[source]
         source: serde_json::Error,
-    },
-    #[error("cannot ask the container engine for {what}")]
-    Engine {
-        what: String,
-        #[source]
-        source: EngineError,
     },
     #[error("cannot look at the pair of proxies")]
     Pair(#[source] PairError),

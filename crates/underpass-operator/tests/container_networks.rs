@@ -127,6 +127,28 @@ async fn an_engine_that_comes_back_is_noticed_without_a_signal() {
     rig.until_ready_is("True", "NetworkExists").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_refuses_to_tell_is_told_of_and_asked_again() {
+    let rig = Rig::start();
+    rig.engine.refuse_questions(usize::MAX);
+    rig.put(&json!({}));
+    rig.until_ready_is("False", "NoContainerEngine").await;
+    let status = &rig.api.get(PATH).unwrap()["status"];
+    assert_eq!(status["message"], format!("the network {NETWORK} cannot be looked at: the engine refused: not now"));
+    rig.engine.refuse_questions(0);
+    rig.until_ready_is("True", "NetworkExists").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_does_not_stand_is_no_news() {
+    let rig = Rig::start();
+    rig.engine.refuse_questions(2);
+    rig.put(&json!({}));
+    rig.until_ready_is("True", "NetworkExists").await;
+    let told = rig.diary.lines();
+    assert!(!told.iter().any(|line| line.contains("NoContainerEngine")), "{told:?}");
+}
+
 #[tokio::test]
 async fn a_failed_action_is_reported_at_once_and_repeated_until_it_works() {
     let rig = Rig::start();

@@ -13,8 +13,7 @@ use futures::stream::{self, StreamExt};
 use support::{Diary, FakeApi, MemoryEngine, outside, pace, until};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use underpass_engines::EngineError;
-use underpass_operator::{Applier, Key, Metrics, ObserveError, Pace, Reconcile, drive};
+use underpass_operator::{Applier, Key, Metrics, ObserveError, Pace, PairError, Reconcile, drive};
 use underpass_plan::{Action, Failure, Finalizer, Plan, Subject};
 
 /// Counts the passes that are running, and does what the test says.
@@ -58,9 +57,7 @@ impl Reconcile for Probe {
         match self.behaviour {
             Behaviour::Settle | Behaviour::ActInVain => Ok(Some(self.behaviour)),
             Behaviour::Panic => panic!("on purpose"),
-            Behaviour::Fail => {
-                Err(ObserveError::Engine { what: "it".into(), source: EngineError::Refused("on purpose".into()) })
-            }
+            Behaviour::Fail => Err(ObserveError::Pair(PairError::Server("on purpose".into()))),
         }
     }
 

@@ -150,7 +150,7 @@ fn death(observed: &Observed) -> Option<String> {
                 let words = container.last_words.as_ref().map(|words| format!(": {words}")).unwrap_or_default();
                 return Some(format!("the client proxy's container {short} ended with {code}{words}"));
             }
-            Some(container) if container.addresses.is_empty() => {
+            Some(container) if container.addresses.is_empty() && !container.changing => {
                 return Some(format!(
                     "the client proxy's container {short} is on no network any more: somebody took it off"
                 ));
@@ -440,7 +440,9 @@ fn running(observed: &Observed) -> Decision {
     surplus.extend(endpoints::surplus(observed, &tunnels.endpoints));
     let mut actions = unless_waiting(observed, surplus);
     actions.extend(tunnels.actions.iter().cloned());
-    let waits = [tunnels.look_again_after, waiting(observed).map(|(_, wait)| wait)];
+    // Nobody tells of an engine's end of refusing, nor of its start while nobody is connected to it.
+    let unseen = matches!(observed.engine, Engine::Unavailable { .. }).then_some(LOOK_AGAIN);
+    let waits = [tunnels.look_again_after, waiting(observed).map(|(_, wait)| wait), unseen];
     let look_again_after = waits.into_iter().flatten().fold(soon, Duration::min);
     Decision {
         findings: steps.into_findings(),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
-use underpass_engines::{ContainerEngine, EngineError};
+use underpass_engines::ContainerEngine;
 use underpass_plan::container_network::{self, Engine, Observed};
 use underpass_plan::{Failure, Plan};
 use underpass_resources::ContainerNetwork;
 
+use super::engine::ask;
 use crate::interests::{Interest, Interests};
 use crate::reconcile::{Key, ObserveError, Reconcile};
 
@@ -26,15 +27,14 @@ impl ContainerNetworks {
         Self { objects: Api::all(client), engine, interests }
     }
 
-    async fn engine_view(&self, network: String) -> Result<Engine, ObserveError> {
-        let found = async {
+    async fn engine_view(&self, network: &str) -> Engine {
+        let find = || async {
             self.engine.health().await?;
-            self.engine.find_network(&network).await
+            self.engine.find_network(network).await
         };
-        match found.await {
-            Ok(network) => Ok(Engine::Available { network }),
-            Err(EngineError::Unavailable(why)) => Ok(Engine::Unavailable { why }),
-            Err(source) => Err(ObserveError::Engine { what: format!("the network {network}"), source }),
+        match ask(&format!("the network {network}"), find).await {
+            Ok(network) => Engine::Available { network },
+            Err(why) => Engine::Unavailable { why },
         }
     }
 }
@@ -59,7 +59,7 @@ impl Reconcile for ContainerNetworks {
         };
         let name = container_network::network_name(&object);
         self.interests.set(key, [Interest::EngineNetwork(name.clone())]);
-        let engine = self.engine_view(name.clone()).await?;
+        let engine = self.engine_view(&name).await;
         if let Engine::Available { network: Some(network) } = &engine {
             let containers = network.containers.keys().cloned().map(Interest::Container);
             self.interests.set(key, containers.chain([Interest::EngineNetwork(name)]));

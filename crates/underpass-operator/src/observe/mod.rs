@@ -2,6 +2,7 @@
 
 mod addresses;
 mod container_network;
+mod engine;
 mod infra;
 mod proxy_server;
 mod tunnel_proxy;

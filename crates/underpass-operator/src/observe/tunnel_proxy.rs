@@ -17,6 +17,7 @@ use underpass_plan::{Failure, Plan};
 use underpass_resources::tunnel_proxy::{ServerReference, Tunnel};
 use underpass_resources::{ContainerNetwork, ContainerNetworkTunnelProxy};
 
+use super::engine::ask;
 use crate::act::Outside;
 use crate::interests::{Interest, Interests};
 use crate::last_words::last_words;
@@ -37,17 +38,17 @@ impl TunnelProxies {
         Self { client, outside, interests }
     }
 
-    async fn engine_view(&self, uid: &str) -> Result<Engine, ObserveError> {
-        let seen = match self.outside.engine.list_containers(&[(labels::UID, uid)]).await {
+    async fn engine_view(&self, uid: &str) -> Engine {
+        let mine = [(labels::UID, uid)];
+        let seen = match ask("the client proxy's container", || self.outside.engine.list_containers(&mine)).await {
             Ok(seen) => seen,
-            Err(EngineError::Unavailable(why)) => return Ok(Engine::Unavailable { why }),
-            Err(source) => return Err(ObserveError::Engine { what: format!("the containers of {uid}"), source }),
+            Err(why) => return Engine::Unavailable { why },
         };
         let mut containers = Vec::new();
         for container in &seen {
             containers.push(self.describe(container).await);
         }
-        Ok(Engine::Available { containers })
+        Engine::Available { containers }
     }
 
     async fn describe(&self, seen: &Seen) -> Container {
@@ -57,6 +58,7 @@ impl TunnelProxies {
             id: seen.id.clone(),
             name: seen.name.clone(),
             running,
+            changing: seen.state == ContainerState::Changing,
             removing: seen.state == ContainerState::Removing,
             created: seen.created,
             exit_code: seen.exit_code,
@@ -75,14 +77,13 @@ impl TunnelProxies {
         object: &ContainerNetworkTunnelProxy,
         network: Option<&ContainerNetwork>,
         folder: Option<&Folder>,
-    ) -> Result<(Engine, Vec<Bystander>), ObserveError> {
+    ) -> (Engine, Vec<Bystander>) {
         if object.spec.aliases.is_empty() || matches!(engine, Engine::Unavailable { .. }) {
-            return Ok((engine, Vec::new()));
+            return (engine, Vec::new());
         }
-        match self.others_on(network, folder).await {
-            Ok(bystanders) => Ok((engine, bystanders)),
-            Err(EngineError::Unavailable(why)) => Ok((Engine::Unavailable { why }, Vec::new())),
-            Err(source) => Err(ObserveError::Engine { what: "the containers on the network".to_owned(), source }),
+        match ask("the containers on the network", || self.others_on(network, folder)).await {
+            Ok(bystanders) => (engine, bystanders),
+            Err(why) => (Engine::Unavailable { why }, Vec::new()),
         }
     }
 
@@ -187,8 +188,8 @@ impl Reconcile for TunnelProxies {
             self.own_slices(&uid),
         );
         let (services, slices) = services.map_err(unreadable)?;
-        let ((network, neighbours), engine) = (network.map_err(unreadable)?, engine?);
-        let (engine, bystanders) = self.bystanders(engine, &object, network.as_ref(), folder.as_ref()).await?;
+        let (network, neighbours) = network.map_err(unreadable)?;
+        let (engine, bystanders) = self.bystanders(engine, &object, network.as_ref(), folder.as_ref()).await;
         if is_alive(folder.as_ref(), &engine) {
             self.outside.pairs.note_alive(&uid);
         }

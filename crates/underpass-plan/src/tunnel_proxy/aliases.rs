@@ -52,7 +52,7 @@ pub(super) fn taken(observed: &Observed) -> Option<Taken<'_>> {
 /// An alias that the client proxy was started with, and that its network does not know any more.
 pub(super) fn lost(observed: &Observed) -> Option<&str> {
     let (_, network) = network(observed).ok()?;
-    let container = observed.client().filter(|container| !container.aliases.is_empty())?;
+    let container = observed.client().filter(|container| !container.aliases.is_empty() && !container.changing)?;
     let there = container.aliases.get(&network).map(Vec::as_slice).unwrap_or_default();
     let has = |alias: &str| there.iter().any(|name| name.eq_ignore_ascii_case(alias));
     observed.object.spec.aliases.iter().map(|alias| &**alias).find(|alias| !has(alias))

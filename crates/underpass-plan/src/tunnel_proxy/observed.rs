@@ -75,6 +75,9 @@ pub struct Container {
     pub id: String,
     pub name: String,
     pub running: bool,
+    /// Whether it is on its way to another state: what it lacks then says nothing.
+    #[serde(default)]
+    pub changing: bool,
     /// Whether somebody removes it just now.
     #[serde(default)]
     pub removing: bool,
