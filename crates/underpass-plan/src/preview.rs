@@ -104,7 +104,7 @@ fn on_a_running_network(object: ContainerNetworkTunnelProxy, all: &[Value], now:
         image: tunnel_proxy::Image::Ready { reference: "<the client proxy's image>".to_owned() },
         folder: None,
         pair: tunnel_proxy::Pair::NotAsked,
-        silent_since: None,
+        silent_for: None,
         preparing: Vec::new(),
         unwritten: Vec::new(),
         refusals: BTreeMap::new(),

@@ -175,8 +175,7 @@ fn death(observed: &Observed) -> Option<String> {
 
 /// Which half has been silent for too long: it hangs, which is no better than being dead.
 fn silence(observed: &Observed) -> Option<String> {
-    let silent = observed.now.duration_since(observed.silent_since?);
-    Duration::try_from(silent).ok().filter(|silent| *silent >= SILENT_TOO_LONG)?;
+    observed.silent_for.filter(|silent| *silent >= SILENT_TOO_LONG)?;
     let seconds = SILENT_TOO_LONG.as_secs();
     match (&observed.pair, &observed.engine) {
         (Pair::Silent { why }, _) => {

@@ -203,7 +203,7 @@ impl Reconcile for TunnelProxies {
             refusals: self.outside.pairs.refusals(&uid),
             preparing: self.outside.pairs.preparing(&uid),
             unwritten: self.outside.pairs.unwritten(&uid),
-            silent_since: self.outside.pairs.silent_since(&uid),
+            silent_for: self.outside.pairs.silent_for(&uid),
             own_slices: own_slices.map_err(unreadable)?,
             object,
             folder,

@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
-use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::info;
 use underpass_engines::{ContainerEngine, EngineError, labels};
 use underpass_plan::tunnel_proxy::{self as plan, PreparedTunnel, Refusal, Server, StartedServer};
@@ -61,7 +62,7 @@ struct Memory {
     /// Whether it was started by this process, or seen alive.
     seen_alive: bool,
     /// Since when one half or both do not answer.
-    silent_since: Option<Timestamp>,
+    silent_since: Option<Instant>,
     /// How the server proxy of this pid ended, where that is known.
     ended: Option<(u32, String)>,
     refusals: Refused<u32, TunnelRequest>,
@@ -202,11 +203,12 @@ impl Pairs {
     fn note_heard(&self, uid: &str, both: bool) {
         let mut memories = self.memories.lock();
         let memory = memories.entry(uid.to_owned()).or_default();
-        memory.silent_since = if both { None } else { memory.silent_since.or_else(|| Some(Timestamp::now())) };
+        memory.silent_since = if both { None } else { memory.silent_since.or_else(|| Some(Instant::now())) };
     }
 
-    pub fn silent_since(&self, uid: &str) -> Option<Timestamp> {
-        self.memories.lock().get(uid)?.silent_since
+    /// By a clock that nobody sets, and that stands still while the machine sleeps.
+    pub fn silent_for(&self, uid: &str) -> Option<Duration> {
+        self.memories.lock().get(uid)?.silent_since.map(|since| since.elapsed())
     }
 
     pub fn refusals(&self, uid: &str) -> BTreeMap<u32, Refusal<TunnelRequest>> {

@@ -43,7 +43,7 @@ fn with_nothing(
     now: Timestamp,
 ) -> Observed {
     Observed {
-        silent_since: None,
+        silent_for: None,
         object,
         network,
         neighbours: Vec::new(),

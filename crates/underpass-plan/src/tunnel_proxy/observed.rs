@@ -34,9 +34,9 @@ pub struct Observed {
     pub folder: Option<Folder>,
     #[serde(default)]
     pub pair: Pair,
-    /// Since when one half or both do not answer.
+    /// For how long one half or both have not answered. No point in time: a clock that is set would be silence, too.
     #[serde(default)]
-    pub silent_since: Option<Timestamp>,
+    pub silent_for: Option<Duration>,
     /// By tunnel number: what the pair refused to prepare.
     #[serde(default)]
     pub refusals: BTreeMap<u32, Refusal<TunnelRequest>>,
