@@ -148,8 +148,8 @@ impl Applier {
         }
     }
 
-    /// In their order, but of tunnels that are prepared none waits for another. One that fails stops only those that build on it; the first
-    /// failure is told.
+    /// In their order, but of tunnels that are prepared none waits for another. One that fails, or is refused, stops only those that build on
+    /// it; the first failure is told.
     async fn act_on_all(&self, plan: &Plan) -> Result<(), ApplyError> {
         let prepares = |action: &Action| matches!(action, Action::PrepareTunnel(_));
         let mut undone: Vec<&Action> = Vec::new();
@@ -160,16 +160,18 @@ impl Applier {
             undone.extend(left);
             let acted = begun.iter().map(|action| self.act(&plan.subject, action));
             for (action, outcome) in begun.iter().zip(join_all(acted).await) {
-                if let Err(error) = outcome {
-                    undone.push(action);
-                    first = first.and(Err(error));
+                match outcome {
+                    Ok(Outcome::Done) => continue,
+                    Ok(Outcome::Refused(_)) => {}
+                    Err(error) => first = first.and(Err(error)),
                 }
+                undone.push(action);
             }
         }
         first
     }
 
-    async fn act(&self, subject: &Subject, action: &Action) -> Result<(), ApplyError> {
+    async fn act(&self, subject: &Subject, action: &Action) -> Result<Outcome, ApplyError> {
         let outcome = match (&self.outside, action) {
             (Some(outside), _) => outside.act(&self.client, subject, action).await,
             (None, Action::RemoveEndpoints { namespace, name }) => {
@@ -185,7 +187,7 @@ impl Applier {
         let refusal = outcome.as_ref().ok().and_then(Outcome::refusal);
         let succeeded = outcome.is_ok() && refusal.is_none();
         info!(%subject, %action, succeeded, refusal, "acted");
-        outcome.map(drop).map_err(ApplyError::Action)
+        outcome.map_err(ApplyError::Action)
     }
 
     fn api(&self, subject: &Subject) -> Result<Api<DynamicObject>, ApplyError> {

@@ -5,9 +5,10 @@
 
 mod support;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
@@ -16,6 +17,7 @@ use futures::stream::StreamExt;
 use serde_json::json;
 use support::{Diary, FakeApi, MemoryEngine, outside, pace};
 use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
 use underpass_engines::ContainerEngine;
 use underpass_operator::{Applied, Applier, Key, Metrics, Outside, Pairs};
 use underpass_plan::tunnel_proxy::Pair as Seen;
@@ -27,6 +29,7 @@ use underpass_tunnel::server::{self, Server, system_lookup};
 
 const UID: &str = "u-1";
 const SLOW: &str = "slow.example.com";
+const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/there/endpointslices/p-t";
 
 /// A pair that runs, as its controllers know it.
 struct Rig {
@@ -35,8 +38,10 @@ struct Rig {
     api: FakeApi,
     woken: UnboundedReceiver<Key>,
     control_port: u16,
+    /// How often its control port was connected to.
+    connections: Arc<AtomicUsize>,
     server: Server,
-    client: Client,
+    client: Option<Client>,
     _root: TempDir,
 }
 
@@ -50,7 +55,8 @@ impl Rig {
         // One name is never resolved.
         let lookup = |name: String, port| if name == SLOW { pending().boxed() } else { system_lookup(name, port) };
         let server = Server::start(&secrets.server, server::Settings { lookup, ..settings }).await.unwrap();
-        let control_port = server.control_address().port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let control_port = counting(server.control_address(), Arc::clone(&connections)).await;
         let (wake, woken) = unbounded();
         let root = folder(&secrets, control_port);
         let engine: Arc<dyn ContainerEngine> = Arc::new(MemoryEngine::default());
@@ -60,7 +66,8 @@ impl Rig {
         let api = FakeApi::new(Diary::default());
         let outside = Outside { pairs: Arc::clone(&pairs), ..outside(engine) };
         let applier = Applier::new(api.client(), Some(outside), Metrics::default());
-        Self { pairs, applier, api, woken, control_port, server, client, _root: root }
+        let client = Some(client);
+        Self { pairs, applier, api, woken, control_port, connections, server, client, _root: root }
     }
 
     async fn act(&self, actions: Vec<Action>) {
@@ -77,10 +84,30 @@ impl Rig {
         }
     }
 
+    async fn end_client(&mut self) {
+        self.client.take().unwrap().stop().await;
+    }
+
     async fn end(self) {
         self.server.stop().await;
-        self.client.stop().await;
+        if let Some(client) = self.client {
+            client.stop().await;
+        }
     }
+}
+
+/// A port that leads to another one, and counts who comes.
+async fn counting(target: SocketAddr, connections: Arc<AtomicUsize>) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            connections.fetch_add(1, SeqCst);
+            let mut far = TcpStream::connect(target).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    port
 }
 
 /// What the controllers have written down of the pair. It has no process of its own: nobody waits for its end.
@@ -180,4 +207,47 @@ async fn endpoints_that_cannot_be_written_hold_up_no_others_and_are_told_until_t
     rig.act(all()).await;
     assert!(rig.pairs.unwritten(UID).is_empty());
     rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_passes_and_orders_go_over_one_connection() {
+    let rig = Rig::start().await;
+    for number in 1..=20 {
+        rig.act(vec![prepare(number, "127.0.0.1"), prepare(number + 20, "127.0.0.1")]).await;
+        assert_eq!(rig.listed().await.len(), usize::try_from(2 * number).unwrap());
+    }
+    rig.act((1..=40).map(|number| Action::DeleteTunnel { number }).collect()).await;
+    assert_eq!(rig.listed().await, Vec::<u32>::new());
+    assert_eq!(rig.connections.load(SeqCst), 1);
+    rig.end().await;
+}
+
+/// Each by itself would wait for the client half to come back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_that_was_lost_is_told_of_one_tunnel_that_goes_and_not_of_all() {
+    const TUNNELS: u32 = 20;
+    let mut rig = Rig::start().await;
+    rig.api.put(SLICE, json!({ "metadata": { "finalizers": ["untouched"] } }));
+    rig.act((1..=TUNNELS).map(|number| prepare(number, "127.0.0.1")).collect()).await;
+    rig.end_client().await;
+    let mut actions: Vec<Action> = (1..=TUNNELS).map(|number| Action::DeleteTunnel { number }).collect();
+    actions.push(Action::WriteEndpoints(endpoints("there")));
+    rig.act(actions).await;
+    assert_eq!(rig.listed().await, (2..=TUNNELS).collect::<Vec<_>>(), "the first has shown that nobody is there");
+    assert!(rig.api.get(SLICE).unwrap()["metadata"]["finalizers"].is_null(), "what is of no pair is done");
+    rig.end().await;
+}
+
+/// The machine may sleep, and its clock may be set, between two looks.
+#[tokio::test(start_paused = true)]
+async fn silence_is_measured_by_the_clock_that_nobody_sets() {
+    let (outside, key) = (outside(Arc::new(MemoryEngine::default())), Key::cluster("p"));
+    outside.pairs.look(UID, &key).unwrap();
+    assert_eq!(outside.pairs.silent_for(UID), None);
+    // There are no secrets to ask it with.
+    let nobody = || async { assert!(matches!(outside.pairs.ask(UID, 1).await, Seen::Silent { .. })) };
+    nobody().await;
+    tokio::time::advance(Duration::from_secs(29)).await;
+    nobody().await;
+    assert_eq!(outside.pairs.silent_for(UID), Some(Duration::from_secs(29)));
 }

@@ -277,6 +277,8 @@ impl Action {
             }
             // The pods of before may still use it.
             (Self::DeleteObject { .. }, Self::ApplyObject { place, .. }) => place.kind.kind == "Deployment",
+            // A pair that cannot be told of one cannot be told of the next, and would be waited for again.
+            (Self::DeleteTunnel { .. }, Self::DeleteTunnel { .. }) => true,
             _ if self.is_of_a_tunnel() || other.is_of_a_tunnel() => false,
             _ => !(self.is_of_an_object() && other.is_of_an_object()),
         }
@@ -369,6 +371,9 @@ mod tests {
         assert!(!remove("one").builds_on(&remove("other")));
         let container = Action::RemoveContainer { id: "c".to_owned(), name: "c".to_owned() };
         assert!(!container.builds_on(&remove("one")) && !Action::StopServer { pid: 1 }.builds_on(&remove("one")));
-        assert!(!Action::DeleteTunnel { number: 1 }.builds_on(&container), "a stray is no tunnel's trouble");
+        let delete = |number| Action::DeleteTunnel { number };
+        assert!(!delete(1).builds_on(&container), "a stray is no tunnel's trouble");
+        assert!(delete(2).builds_on(&delete(1)), "it has the same pair");
+        assert!(!container.builds_on(&delete(1)) && !Action::StopServer { pid: 1 }.builds_on(&delete(1)));
     }
 }
