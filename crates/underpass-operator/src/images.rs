@@ -15,8 +15,9 @@ use underpass_plan::tunnel_proxy::Image;
 use crate::backoff::Backoff;
 use crate::reconcile::Key;
 
-/// A pull that hangs is given up: the object says so, and a later attempt may be luckier.
-const LONGEST_WORK: Duration = Duration::from_secs(600);
+/// What hangs is given up: the object says so, and a later attempt may be luckier. A pull and a build have deadlines of their own, 5 and
+/// 10 minutes, which come first: a pull that hangs leads to the local copy.
+const LONGEST_WORK: Duration = Duration::from_secs(1200);
 
 pub struct Images {
     engine: Arc<dyn ContainerEngine>,
@@ -68,7 +69,9 @@ impl Images {
             Some(State::Failed { troubles, .. }) => *troubles,
             Some(State::Ready { .. }) | None => 0,
         };
-        by_base.insert(base.clone(), State::Working { waiting: [key.clone()].into(), troubles, making: false });
+        // Of a base the registry is asked first. That may take minutes, and people wait for it as they do for a build.
+        let making = base.is_some();
+        by_base.insert(base.clone(), State::Working { waiting: [key.clone()].into(), troubles, making });
         tokio::spawn(Arc::clone(self).make(base));
     }
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::answers::translate;
 use super::output::Output;
-use super::{ACT, ASK, Connection, IMAGE, gone_is_fine, if_found, label_filter};
+use super::{ACT, ASK, Connection, IMAGE, PULL, gone_is_fine, if_found, label_filter};
 use crate::container::Image;
 use crate::engine::{BuildRequest, EngineError};
 
@@ -30,7 +30,7 @@ impl Connection {
     pub(crate) async fn pull_image(&self, reference: &str) -> Result<(), EngineError> {
         let options = CreateImageOptions { from_image: Some(with_tag(reference)), ..CreateImageOptions::default() };
         let steps = self.docker.create_image(Some(options), None, None);
-        self.within(IMAGE, steps.try_for_each(|_| async { Ok(()) })).await?;
+        self.within(PULL, steps.try_for_each(|_| async { Ok(()) })).await?;
         match self.find_image(reference).await? {
             Some(_) => Ok(()),
             None => Err(EngineError::Refused(format!("it said that it pulled {reference}, and does not have it"))),

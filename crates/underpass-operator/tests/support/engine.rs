@@ -19,6 +19,8 @@ use super::Diary;
 pub(crate) struct MemoryEngine {
     networks: Arc<Mutex<BTreeMap<String, Network>>>,
     trouble: Arc<Mutex<Option<EngineError>>>,
+    refusals: Arc<AtomicUsize>,
+    is_silent_about_others: Arc<AtomicBool>,
     diary: Diary,
 }
 
@@ -34,6 +36,24 @@ impl MemoryEngine {
     /// Every action fails with this until it is taken back with `None`; `Unavailable` concerns every call.
     pub(crate) fn trouble(&self, error: Option<EngineError>) {
         *self.trouble.lock().unwrap() = error;
+    }
+
+    /// So many questions from now on are refused.
+    pub(crate) fn refuse_questions(&self, count: usize) {
+        self.refusals.store(count, Ordering::SeqCst);
+    }
+
+    /// Who is on a network beside one's own is refused from now on.
+    pub(crate) fn refuse_to_tell_of_others(&self) {
+        self.is_silent_about_others.store(true, Ordering::SeqCst);
+    }
+
+    fn ask(&self) -> Result<(), EngineError> {
+        let one_less = |left: usize| left.checked_sub(1);
+        match self.refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less) {
+            Ok(_) => Err(EngineError::Refused("not now".into())),
+            Err(_) => Ok(()),
+        }
     }
 
     fn act(&self, deed: String) -> Result<(), EngineError> {
@@ -52,6 +72,7 @@ impl ContainerEngine for MemoryEngine {
     }
 
     async fn find_network(&self, name: &str) -> Result<Option<Network>, EngineError> {
+        self.ask()?;
         Ok(self.networks.lock().unwrap().get(name).cloned())
     }
 
@@ -72,7 +93,6 @@ impl ContainerEngine for MemoryEngine {
     }
 
     async fn remove_network(&self, id: &str) -> Result<(), EngineError> {
-        self.ask()?;
         self.act(format!("remove {id}"))?;
         self.networks.lock().unwrap().retain(|_, network| network.id != id);
         Ok(())
@@ -130,11 +150,16 @@ impl ContainerEngine for MemoryEngine {
     }
 
     async fn list_containers(&self, _labels: &[(&str, &str)]) -> Result<Vec<Container>, EngineError> {
-        no_part_of_it()
+        self.ask()?;
+        Ok(Vec::new())
     }
 
     async fn list_containers_on(&self, _network: &str, _label: Option<&str>) -> Result<Vec<Container>, EngineError> {
-        no_part_of_it()
+        if self.is_silent_about_others.load(Ordering::SeqCst) {
+            return Err(EngineError::Refused("not now".into()));
+        }
+        self.ask()?;
+        Ok(Vec::new())
     }
 
     async fn remove_container(&self, _id: &str) -> Result<(), EngineError> {
@@ -150,8 +175,7 @@ impl ContainerEngine for MemoryEngine {
     }
 
     async fn container_logs(&self, _id: &str, _lines: usize) -> Result<String, EngineError> {
-        self.ask()?;
-        Ok(Vec::new())
+        no_part_of_it()
     }
 
     fn changes(&self) -> BoxStream<'static, Change> {
