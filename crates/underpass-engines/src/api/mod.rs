@@ -26,8 +26,11 @@ use answers::{chain, translate};
 const ASK: Duration = Duration::from_secs(15);
 /// For what an engine has to do: starting a container on a slow disk, stopping a stubborn one.
 const ACT: Duration = Duration::from_secs(90);
-/// For images: a pull over a slow line, a build.
+/// For a build, and for loading an image.
 const IMAGE: Duration = Duration::from_secs(600);
+/// For a pull: over a slow line it takes minutes, and behind it there is still a local copy to be looked for, and an image to be built.
+const PULL: Duration = Duration::from_secs(300);
+
 /// A connection to an engine that has answered once. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connection {
