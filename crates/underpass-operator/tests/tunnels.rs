@@ -173,6 +173,23 @@ async fn an_order_that_takes_its_time_wakes_its_object() {
     rig.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tunnel_is_listed_as_it_was_asked_for() {
+    let rig = Rig::start().await;
+    let Action::PrepareTunnel(request) = prepare(1, "127.0.0.1") else { unreachable!() };
+    for (number, protocol, max_connections) in
+        [(1, TunnelProtocol::Tcp, Some(7)), (2, TunnelProtocol::Udp, Some(8)), (3, TunnelProtocol::Tcp, None)]
+    {
+        let asked = TunnelRequest { number, protocol, max_connections, ..request.clone() };
+        rig.act(vec![Action::PrepareTunnel(asked)]).await;
+        let Seen::Answered { tunnels, .. } = rig.pairs.ask(UID, rig.control_port).await else { panic!("no answer") };
+        let listed = tunnels.iter().find(|tunnel| tunnel.number == number).unwrap();
+        assert_eq!((listed.protocol, listed.max_connections), (protocol, max_connections));
+        assert_eq!((&*listed.server_host, listed.server_port), ("127.0.0.1", 9));
+    }
+    rig.end().await;
+}
+
 /// What has nothing to do with the port is not asked for twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preferred_port_is_given_up_only_when_it_is_taken() {

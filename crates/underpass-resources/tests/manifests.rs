@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use underpass_resources::crds;
 use underpass_schema::{Path as FieldPath, Schema, Validator};
 
@@ -167,6 +167,21 @@ fn bad_manifests_are_refused_with_path_and_reason() {
     assert!(paths.len() >= 60);
     let failures: Vec<String> = paths.iter().filter_map(|path| check_bad(path).err()).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// They are a set: whoever writes them down in another order changes nothing.
+#[test]
+fn aliases_may_stand_in_another_order() {
+    let proxy = |aliases: [&str; 3]| {
+        json!({
+            "apiVersion": "underpass.dev/v1alpha1", "kind": "ContainerNetworkTunnelProxy", "metadata": { "name": "p" },
+            "spec": { "containerNetworkName": "n", "aliases": aliases },
+        })
+    };
+    let (old, errors) = admit(&proxy(["a", "b", "c"]), None);
+    assert_eq!(errors, []);
+    assert_eq!(admit(&proxy(["c", "a", "b"]), Some(&old)).1, []);
+    assert_ne!(admit(&proxy(["c", "a", "other"]), Some(&old)).1, [], "other names are another thing");
 }
 
 fn check_bad(path: &Path) -> Result<(), String> {
