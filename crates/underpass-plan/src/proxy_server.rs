@@ -29,6 +29,7 @@ use targets::Targets;
 
 pub use bootstrap::{ADMIN_CLUSTER, Bootstrap};
 pub use explain::{Answer, Explanation, Question, Step, Way, explain};
+pub(crate) use report::{DUPLICATE_MATCH, EXCLUDED};
 pub use report::{Crossing, Crossings, Proofs, backends, crossings};
 pub use targets::external_name;
 

@@ -1,5 +1,5 @@
-//! Every file in `tables/` is one case: ProxyServers, Services and EndpointSlices (YAML documents), a line of dashes, and the table as
-//! a person reads it. `UPDATE=1 cargo test -p underpass-plan` rewrites the tables; read the difference before you commit it.
+//! Every file in `tables/` is one case: ProxyServers, Services and EndpointSlices (YAML documents), of a cluster if one of them says
+//! which names it resolves, a line of dashes, and the table as a person reads it. `UPDATE=1 cargo test -p underpass-plan` rewrites the tables; read the difference before you commit it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,6 +7,7 @@ mod snapshots;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -23,6 +24,17 @@ struct Objects {
     proxies: Vec<ProxyServer>,
     services: Vec<Service>,
     slices: Vec<EndpointSlice>,
+    cluster: Option<Cluster>,
+}
+
+/// What a case says of the cluster that its objects are in, where they are not in a file.
+fn cluster(document: &Value) -> Cluster {
+    let read = |(name, addresses): (&String, &Value)| {
+        let addresses: Vec<IpAddr> = serde_json::from_value(addresses.clone()).unwrap();
+        (name.clone(), Ok(addresses))
+    };
+    let names = document["names"].as_object().into_iter().flatten().map(read).collect();
+    Cluster { names, ..Cluster::default() }
 }
 
 impl Objects {
@@ -33,6 +45,7 @@ impl Objects {
                 "ProxyServer" => objects.proxies.push(serde_json::from_value(document.clone()).unwrap()),
                 "Service" => objects.services.push(serde_json::from_value(document.clone()).unwrap()),
                 "EndpointSlice" => objects.slices.push(serde_json::from_value(document.clone()).unwrap()),
+                "Cluster" => objects.cluster = Some(cluster(document)),
                 kind => panic!("{kind} has nothing to do with proxies"),
             }
         }
@@ -44,7 +57,7 @@ impl Objects {
             proxies: self.proxies.iter().collect(),
             services: self.services.iter().collect(),
             slices: self.slices.iter().collect(),
-            cluster: None,
+            cluster: self.cluster.as_ref(),
         }
     }
 
@@ -88,10 +101,9 @@ fn a_name_opens_no_door_into_the_pod_or_its_node() {
             "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s", "namespace": "n" },
             "spec": { "type": "ExternalName", "externalName": "elsewhere.example.com" },
         });
-        let objects = Objects::read(&[proxy, service]);
-        let names = BTreeMap::from([("elsewhere.example.com".to_owned(), Ok(vec![address.parse().unwrap()]))]);
-        let cluster = Cluster { names, ..Cluster::default() };
-        let table = relay_table(7, &Observed { cluster: Some(&cluster), ..objects.observed() });
+        let cluster = json!({ "kind": "Cluster", "names": { "elsewhere.example.com": [address] } });
+        let objects = Objects::read(&[proxy, service, cluster]);
+        let table = objects.table();
         let route = &table.routes[0];
         (route.endpoints.len(), route.trouble.clone())
     };
@@ -121,6 +133,53 @@ fn servers_may_speak_anything_where_a_port_has_one_tcp_backend() {
     let plain: Vec<&str> = tried.iter().filter(|(_, tried)| tried.plain).map(|(name, _)| name.as_str()).collect();
     assert_eq!(plain, ["ssh"]);
     assert!(tried.len() > plain.len(), "{tried:?}");
+}
+
+/// Whoever reads only that word looks in the right place.
+#[test]
+fn what_is_left_out_says_whether_it_is_a_duplicate() {
+    let backend = |name: &str, port: u16, more: Value| {
+        let mut backend = json!({
+            "name": name, "hostname": format!("{name}.example.com"), "port": port,
+            "targetService": "web", "targetNamespace": "n", "targetPort": 443,
+        });
+        backend.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        backend
+    };
+    let all = [
+        backend("first", 443, json!({ "default": true })),
+        backend("name", 443, json!({ "hostname": "first.example.com" })),
+        backend("default", 443, json!({ "default": true })),
+        backend("header", 443, json!({ "proxyProtocol": { "accept": true } })),
+        backend("datagrams", 53, json!({ "protocol": "UDP" })),
+        backend("more-datagrams", 53, json!({ "protocol": "UDP" })),
+        backend("own-port", 9901, json!({})),
+    ];
+    let objects = Objects::read(&[&[proxy("edge", "192.0.2.4", &all)], &service("web")[..]].concat());
+    let told = backends(&objects.proxies[0], &objects.table(), None, &BTreeMap::new());
+    let left_out = |reason: &str| {
+        let these = told.iter().filter(|backend| backend.reason.as_deref() == Some(reason));
+        these.map(|backend| backend.name.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(left_out("DuplicateMatch"), ["default", "more-datagrams", "name"]);
+    assert_eq!(left_out("Excluded"), ["header", "own-port"]);
+}
+
+/// By its own proofs a proxy turns no client away.
+#[test]
+fn proofs_take_no_place_of_a_backend_that_takes_only_so_many() {
+    let backend = |name: &str| {
+        json!({
+            "name": name, "hostname": format!("{name}.example.com"), "port": 443,
+            "targetService": "web", "targetNamespace": "n", "targetPort": 443,
+        })
+    };
+    let [mut few, many] = ["few", "many"].map(backend);
+    few["maxConnections"] = json!(1);
+    let objects = Objects::read(&[&[proxy("edge", "192.0.2.4", &[few, many])], &service("web")[..]].concat());
+    let tried = crossings(&objects.proxies[0], &objects.table());
+    let careful: Vec<(&str, bool)> = tried.iter().map(|(name, tried)| (name.as_str(), tried.takes_a_place)).collect();
+    assert_eq!(careful, [("few", true), ("many", false)]);
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub(crate) struct Connection {
     /// Whether the client's socket is known to epoll.
     watched: bool,
     kept_alive: bool,
+    /// Whether it counts among those that are limited.
+    limited: bool,
     /// When something was last moved.
     moved_ms: u64,
     /// When it has to end, if its route was removed or the process ends.
@@ -79,7 +81,7 @@ pub(crate) enum Fate {
 }
 
 impl Connection {
-    pub(crate) fn new(client: OwnedFd, record: Record, now_ms: u64) -> Self {
+    pub(crate) fn new(client: OwnedFd, record: Record, limited: bool, now_ms: u64) -> Self {
         let mut client = Side::new(client);
         // Often the hello is there already; if not, one call tells.
         client.readable = true;
@@ -92,9 +94,14 @@ impl Connection {
             record,
             watched: false,
             kept_alive: false,
+            limited,
             moved_ms: now_ms,
             drain_ms: NEVER,
         }
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited
     }
 
     /// The first look, right after accept.
@@ -233,9 +240,16 @@ impl Connection {
         self.up.has_pipe() || self.down.has_pipe()
     }
 
+    /// It has said what it wants, or never will.
+    fn opened(&self, ctx: &Context) {
+        if self.limited {
+            ctx.shared.opened();
+        }
+    }
+
     pub(crate) fn finish(self, key: Key, end: End, ctx: &mut Context) {
         match &self.stage {
-            Stage::Opening(_) => ctx.shared.opened(),
+            Stage::Opening(_) => self.opened(ctx),
             Stage::Waiting(_) => {
                 if let Some(stock) = &ctx.shared.stock {
                     stock.leave(ctx.waiting(key));
@@ -261,7 +275,7 @@ impl Connection {
             return Fate::Gone(end);
         }
         if matches!(self.stage, Stage::Opening(_)) {
-            ctx.shared.opened();
+            self.opened(ctx);
         }
         self.stage = Stage::Parting(end);
         ctx.wheel.set(key.index, ctx.now_ms + PARTING_MS);

@@ -14,6 +14,7 @@ use underpass_tables::Limits;
 use crate::access_log::Lost;
 use crate::copy::{Side, Tools};
 use crate::live::Live;
+use crate::outbox::Outbox;
 use crate::rate::Rates;
 use crate::slab::Key;
 use crate::stock::{Stock, Waiting};
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) taken_up: Option<Arc<dyn Fn() + Send + Sync>>,
     /// The name of the listener that is let in beyond all limits of connections.
     pub(crate) beyond_limits: Option<String>,
+    /// Whether streams from this machine itself are not limited.
+    pub(crate) spares_own: bool,
     /// Told who was refused because there are as many as there may be.
     pub(crate) full: Option<Arc<dyn Fn(IpAddr) + Send + Sync>>,
 }
@@ -62,6 +65,7 @@ impl Shared {
             streams: AtomicU64::new(0),
             taken_up: None,
             beyond_limits: None,
+            spares_own: false,
             full: None,
         }
     }
@@ -72,6 +76,11 @@ impl Shared {
         if let Some(taken_up) = &self.taken_up {
             taken_up();
         }
+    }
+
+    /// Whether a stream from there is limited, and counted among those that are.
+    pub(crate) fn is_limited(&self, source: IpAddr) -> bool {
+        !(self.spares_own && source.to_canonical().is_loopback())
     }
 
     /// Somebody was refused because there are as many as there may be.
@@ -107,6 +116,28 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    pub(crate) fn new(
+        worker: usize,
+        shared: Arc<Shared>,
+        live: Arc<Live>,
+        log: Option<String>,
+        outbox: Option<Outbox>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            worker,
+            now_ms: shared.now_ms(),
+            shared,
+            live,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            wheel: Wheel::new(),
+            tools: Tools::new(outbox),
+            hello: Vec::new(),
+            log,
+            again: Vec::new(),
+            piped: Vec::new(),
+        })
+    }
+
     pub(crate) fn waiting(&self, key: Key) -> Waiting {
         Waiting { worker: self.worker, key }
     }

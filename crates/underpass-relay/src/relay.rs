@@ -40,6 +40,9 @@ pub struct Settings {
     pub turned: Option<Arc<dyn Fn() + Send + Sync>>,
     /// The listener of this name is let in beyond `limits.connections`: by it the relay's owner looks whether everything works.
     pub beyond_limits: Option<String>,
+    /// Whether streams from this machine itself are its owner's, by which it looks whether everything works: they are neither limited nor
+    /// counted, so that they take nobody's place.
+    pub spares_own: bool,
     /// Told the source of a stream that was refused because there are as many as there may be, in all or of its route.
     pub full: Option<Arc<dyn Fn(IpAddr) + Send + Sync>>,
 }
@@ -55,6 +58,7 @@ impl Default for Settings {
             taken_up: None,
             turned: None,
             beyond_limits: None,
+            spares_own: false,
             full: None,
         }
     }
@@ -116,6 +120,7 @@ impl Relay {
         let shared = Arc::new(Shared {
             taken_up: settings.taken_up,
             beyond_limits: settings.beyond_limits,
+            spares_own: settings.spares_own,
             full: settings.full,
             ..Shared::new(settings.stock.clone())
         });

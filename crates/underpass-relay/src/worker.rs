@@ -16,14 +16,12 @@ use underpass_tables::Transport;
 use crate::access_log::Lines;
 use crate::connection::{Connection, Fate};
 use crate::context::{Context, Shared};
-use crate::copy::Tools;
 use crate::flow::Flows;
 use crate::live::{Live, LiveListener};
 use crate::outbox::Outbox;
 use crate::record::{Carried, End, Record};
 use crate::slab::{Key, Slab};
 use crate::token::Token;
-use crate::wheel::Wheel;
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 256;
@@ -101,21 +99,9 @@ impl Worker {
         log: Option<Lines>,
         outbox: Option<Outbox>,
     ) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &mailbox.bell, Token::Fixed(MAILBOX).data(), epoll::EventFlags::IN)?;
-        let ctx = Context {
-            worker,
-            now_ms: shared.now_ms(),
-            shared,
-            live,
-            epoll,
-            wheel: Wheel::new(),
-            tools: Tools::new(outbox),
-            hello: Vec::new(),
-            log: log.as_ref().map(|_| String::new()),
-            again: Vec::new(),
-            piped: Vec::new(),
-        };
+        let lines = log.as_ref().map(|_| String::new());
+        let ctx = Context::new(worker, shared, live, lines, outbox)?;
+        epoll::add(&ctx.epoll, &mailbox.bell, Token::Fixed(MAILBOX).data(), epoll::EventFlags::IN)?;
         let (connections, flows) = (Slab::new(), Flows::new());
         Ok(Self {
             ctx,
@@ -222,8 +208,11 @@ impl Worker {
         self.settle(key);
         if let Some(connection) = self.connections.remove(key) {
             self.ctx.wheel.clear(key.index);
+            let limited = connection.is_limited();
             connection.finish(key, end, &mut self.ctx);
-            self.ctx.shared.connections.fetch_sub(1, Relaxed);
+            if limited {
+                self.ctx.shared.connections.fetch_sub(1, Relaxed);
+            }
         }
     }
 
@@ -262,17 +251,11 @@ impl Worker {
     fn admit(&mut self, client: OwnedFd, source: SocketAddr, listener: &Arc<LiveListener>) {
         let ctx = &mut self.ctx;
         let record = Record::begin(listener, source, ctx.now_ms);
-        ctx.shared.connections.fetch_add(1, Relaxed);
-        ctx.shared.half_open.fetch_add(1, Relaxed);
-        if let Some(end) = over_limit(ctx, listener, source) {
-            ctx.shared.connections.fetch_sub(1, Relaxed);
-            ctx.shared.opened();
-            if end == End::TooManyConnections {
-                ctx.shared.refused(source.ip());
-            }
+        let limited = ctx.shared.is_limited(source.ip());
+        if limited && let Some(end) = count(ctx, listener, source) {
             return record.finish(end, Carried::default(), ctx.now_ms, ctx.log.as_mut());
         }
-        let key = self.connections.insert(Connection::new(client, record, ctx.now_ms));
+        let key = self.connections.insert(Connection::new(client, record, limited, ctx.now_ms));
         self.with(key, |connection, ctx| connection.begin(key, ctx));
     }
 
@@ -426,6 +409,19 @@ impl Worker {
             log.hand_over(std::mem::take(lines), self.ctx.now_ms);
         }
     }
+}
+
+/// Counts one more, unless it is one too many.
+fn count(ctx: &Context, listener: &Arc<LiveListener>, source: SocketAddr) -> Option<End> {
+    ctx.shared.connections.fetch_add(1, Relaxed);
+    ctx.shared.half_open.fetch_add(1, Relaxed);
+    let end = over_limit(ctx, listener, source)?;
+    ctx.shared.connections.fetch_sub(1, Relaxed);
+    ctx.shared.opened();
+    if end == End::TooManyConnections {
+        ctx.shared.refused(source.ip());
+    }
+    Some(end)
 }
 
 fn over_limit(ctx: &Context, listener: &Arc<LiveListener>, source: SocketAddr) -> Option<End> {

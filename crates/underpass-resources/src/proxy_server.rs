@@ -395,7 +395,7 @@ pub struct BackendStatus {
     /// Whether the data plane serves it, and a probe has crossed it where one can.
     pub ready: bool,
 
-    /// Why not, in one word: Excluded, ServiceNotFound, NoEndpoints, NotTried, NotCrossed.
+    /// Why not, in one word: DuplicateMatch, Excluded, ServiceNotFound, NoEndpoints, NotTried, NotCrossed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 

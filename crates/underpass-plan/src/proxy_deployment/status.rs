@@ -15,6 +15,7 @@ use super::network::{NETWORK_READY, Network};
 use super::{Observed, changes, deployment, own, place, pods};
 use crate::place::Place;
 use crate::plan::{Event, Severity};
+use crate::proxy_server::{DUPLICATE_MATCH, EXCLUDED};
 
 /// What is not ready is looked at after this time, and then later and later: what its pods and its Deployment do is told anyway.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -256,10 +257,12 @@ impl Facts<'_> {
             let message = format!("the data plane of pod {pod} refuses it, and goes on with the one before: {why}");
             return Finding::no(CONFIGURATION_VALID, "ConfigRejected", message);
         }
-        let excluded = self.backends_with("Excluded");
-        if let Some(first) = excluded.first() {
-            let message = format!("left out of the configuration: {}", troubles(first, &excluded));
-            return Finding::no(CONFIGURATION_VALID, "DuplicateMatch", message);
+        let left_out: Vec<&BackendStatus> = self.shown_backends().filter(|backend| is_left_out(backend)).collect();
+        if let Some(first) = left_out.first() {
+            let message = format!("left out of the configuration: {}", troubles(first, &left_out));
+            let is_duplicate = first.reason.as_deref() == Some(DUPLICATE_MATCH);
+            let reason = if is_duplicate { DUPLICATE_MATCH } else { "BackendExcluded" };
+            return Finding::no(CONFIGURATION_VALID, reason, message);
         }
         let current =
             |report: &&&PodReport| report.observed_generation == generation && report.configuration_version.is_some();
@@ -393,7 +396,7 @@ impl Facts<'_> {
         let at = |place: Place| own(self.observed, &place).map(|_| place.name);
         let service = own(self.observed, &place::service(proxy));
         let count = |backends: &[BackendStatus]| {
-            let served = backends.iter().filter(|backend| backend.reason.as_deref() != Some("Excluded")).count();
+            let served = backends.iter().filter(|backend| !is_left_out(backend)).count();
             i32::try_from(served).unwrap_or(i32::MAX)
         };
         Status {
@@ -420,6 +423,11 @@ impl Facts<'_> {
         let Network::Joined(joined) = self.network else { return None };
         self.static_holder(joined.address).map(|pod| pods::name(pod).to_owned())
     }
+}
+
+/// Whether the data plane was not told of it.
+fn is_left_out(backend: &BackendStatus) -> bool {
+    [Some(DUPLICATE_MATCH), Some(EXCLUDED)].contains(&backend.reason.as_deref())
 }
 
 /// The trouble of the first, with all that have the same; others are named alone.

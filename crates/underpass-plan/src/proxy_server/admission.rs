@@ -10,6 +10,9 @@ use underpass_tables::{Reject, Transport};
 
 use super::key;
 
+/// In the reason of a backend that wants a name, a port or a default that another one of its ProxyServer has.
+pub(super) const TAKEN: &str = "belongs to backend";
+
 /// A backend that is served.
 pub(super) struct Accepted<'a> {
     pub(super) backend: &'a ProxyBackend,
@@ -124,7 +127,7 @@ impl<'a> Admission<'a> {
         let called = |accepted: usize| &self.accepted[accepted].backend.name;
         if transport == Transport::Datagram {
             let first = called(port.backends[0]);
-            return Err(format!("UDP port {number} belongs to backend {first}; datagrams carry no name to choose by"));
+            return Err(format!("UDP port {number} {TAKEN} {first}; datagrams carry no name to choose by"));
         }
         if port.proxy_header != backend.accepts_proxy_protocol() {
             let (first, does) = (called(port.backends[0]), if port.proxy_header { "does" } else { "does not" });
@@ -134,16 +137,15 @@ impl<'a> Admission<'a> {
         }
         if let Some((name, holder)) = names.iter().find_map(|name| Some((name, port.names.get(name)?))) {
             return Err(format!(
-                "{name} on port {number} belongs to backend {}; take it out of backend {}",
+                "{name} on port {number} {TAKEN} {}; take it out of backend {}",
                 called(*holder),
                 backend.name
             ));
         }
         match port.default {
-            Some(holder) if backend.default => Err(format!(
-                "port {number} has its default in backend {}; only one can have default: true",
-                called(holder)
-            )),
+            Some(holder) if backend.default => {
+                Err(format!("the default of port {number} {TAKEN} {}; only one can have default: true", called(holder)))
+            }
             _ => Ok(()),
         }
     }

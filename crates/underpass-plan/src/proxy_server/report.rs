@@ -8,9 +8,13 @@ use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
 use underpass_resources::proxy_server::BackendStatus;
 use underpass_tables::{Listener, RelayTable, Route, Transport};
 
-use super::admission::{entry, route_name};
+use super::admission::{TAKEN, entry, route_name};
 use super::route::check_name;
 use super::targets::SERVICE_NOT_FOUND;
+
+/// Why a backend is left out of the configuration: for what another has, or for anything else.
+pub(crate) const DUPLICATE_MATCH: &str = "DuplicateMatch";
+pub(crate) const EXCLUDED: &str = "Excluded";
 
 /// A connection that shows whether a backend can be reached through the data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct Crossing {
     pub proxy_header: bool,
     /// Whether whatever is not TLS goes there too, so that the server may speak anything.
     pub plain: bool,
+    /// Whether a connection takes one of the places that the backend has for its clients (`maxConnections`), of which there may be none left.
+    pub takes_a_place: bool,
     /// Where it leads to.
     pub endpoints: Vec<SocketAddr>,
 }
@@ -42,6 +48,7 @@ pub fn crossings(proxy: &ProxyServer, table: &RelayTable) -> Crossings {
             server_name: check_name(backend),
             proxy_header: backend.accepts_proxy_protocol(),
             plain: is_plain(table, backend.port, route),
+            takes_a_place: route.max_connections.is_some(),
             endpoints: route.open().collect(),
         };
         can_be.then(|| (backend.name.to_string(), crossing))
@@ -117,12 +124,13 @@ fn served(
 
 fn excluded(proxy: &ProxyServer, backend: &ProxyBackend, table: &RelayTable) -> BackendStatus {
     let entry = entry(proxy, backend);
-    let reject = table.rejects.iter().find(|reject| reject.entry == entry);
+    let why = table.rejects.iter().find(|reject| reject.entry == entry).map(|reject| &reject.reason);
+    let is_duplicate = why.is_some_and(|why| why.contains(TAKEN));
     BackendStatus {
         name: backend.name.to_string(),
         ready: false,
-        reason: Some("Excluded".to_owned()),
-        last_error: reject.map(|reject| reject.reason.clone()),
+        reason: Some(if is_duplicate { DUPLICATE_MATCH } else { EXCLUDED }.to_owned()),
+        last_error: why.cloned(),
         ..BackendStatus::default()
     }
 }

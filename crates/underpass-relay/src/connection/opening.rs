@@ -118,7 +118,7 @@ impl Connection {
         }
         let facts = Facts { source: self.record.source.ip(), opening: found.start.opening() };
         let Some(listener) = ctx.live.listener(self.record.listener()) else { return Fate::Gone(End::Drained) };
-        if listener.proxy_header && !ctx.within_rate(facts.source) {
+        if listener.proxy_header && self.limited && !ctx.within_rate(facts.source) {
             return Fate::Gone(End::TooManyFromSource);
         }
         let (route, rule) = match ctx.live.table.decide(listener, &facts) {
@@ -131,7 +131,7 @@ impl Connection {
             ctx.shared.refused(self.record.source.ip());
             return self.refuse(key, End::RouteFull, &[], ctx);
         }
-        ctx.shared.opened();
+        self.opened(ctx);
         self.record.decided(route, rule, ctx.now_ms);
         self.stage = Stage::Carrying;
         self.up.bytes = bytes.len() as u64;

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use underpass_relay::End;
-use underpass_tables::{ProxyHeader, Route, RouteId, Rule, Unnamed};
+use underpass_relay::{End, Settings};
+use underpass_tables::{Limits, ProxyHeader, Route, RouteId, Rule, Unnamed};
 
 use crate::rig::{Rig, accept, echo_server, hello, listener, plain_table, read_exactly, read_to_end, route, table};
 
@@ -194,6 +194,26 @@ fn limits_refuse_what_is_too_much() {
     let answered = |mut stream: std::net::TcpStream| matches!(stream.read(&mut [0; 8]), Ok(1..));
     let served = streams.into_iter().map(answered).filter(|answered| *answered).count();
     assert!((1..8).contains(&served), "{served} of eight connections at once, of which one per second is allowed");
+}
+
+/// Whoever has the relay looks from the same machine whether it works.
+#[test]
+fn its_owner_is_beyond_all_limits_and_takes_nobodys_place() {
+    for proxy_header in [false, true] {
+        let mut narrow = table(vec![route("a", &[echo_server()])]);
+        narrow.limits = Limits { connections: Some(1), half_open: Some(1), per_second_per_source: Some(1) };
+        narrow.listeners[0].proxy_header = proxy_header;
+        let rig = Rig::start_with(Settings { workers: 2, spares_own: true, ..Settings::default() }, narrow);
+        let _silent: Vec<_> = (0..4).map(|_| rig.connect()).collect();
+        for mut stream in (0..8).map(|_| rig.connect()).collect::<Vec<_>>() {
+            if proxy_header {
+                stream.write_all(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0").unwrap();
+            }
+            stream.write_all(&hello("a.example.com")).unwrap();
+            read_exactly(&mut stream, hello("a.example.com").len());
+        }
+        assert_eq!(rig.relay.connections(), 0);
+    }
 }
 
 #[test]

@@ -123,6 +123,8 @@ impl Running {
             access_log,
             inherited: sockets,
             io_uring: !args.no_io_uring,
+            // A pod is one's own: from its loopback come our proofs, and nobody else.
+            spares_own: args.in_pod().is_some(),
             ..Settings::default()
         };
         let relay = Arc::new(Relay::start(settings)?);

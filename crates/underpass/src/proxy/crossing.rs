@@ -32,6 +32,10 @@ pub(super) async fn proofs(crossings: Crossings, tls: TlsConnector) -> Proofs {
 async fn cross(crossing: &Crossing, tls: &TlsConnector) -> Result<(), String> {
     let name = ServerName::try_from(crossing.server_name.clone()).map_err(|error| error.to_string())?;
     let begun = Instant::now();
+    // It would turn a client away, or be turned away by clients, and neither says that anything is wrong.
+    if crossing.takes_a_place {
+        return reach(crossing, begun + PROOF).await;
+    }
     let door = async {
         let mut stream = connect(crossing.port).await?;
         if crossing.proxy_header {
@@ -45,9 +49,9 @@ async fn cross(crossing: &Crossing, tls: &TlsConnector) -> Result<(), String> {
     match timeout_at(begun + SILENCE, door).await {
         Ok(Ok(())) => Ok(()),
         // As many servers do that are greeted in a language that is not theirs.
-        Ok(Err(error)) if crossing.plain && is_hanging_up(&error) => reach(crossing, begun + PROOF).await,
+        Ok(Err(error)) if crossing.plain && is_hanging_up(&error) => reach_in_silence(crossing, begun + PROOF).await,
         Ok(Err(error)) => judge(&error),
-        Err(_) => reach(crossing, begun + PROOF).await,
+        Err(_) => reach_in_silence(crossing, begun + PROOF).await,
     }
 }
 
@@ -81,7 +85,12 @@ fn judge(error: &io::Error) -> Result<(), String> {
     }
 }
 
-/// Nothing came back: what is left to know is whether an endpoint takes connections.
+/// Nothing came back.
+async fn reach_in_silence(crossing: &Crossing, deadline: Instant) -> Result<(), String> {
+    reach(crossing, deadline).await.map_err(|why| format!("nothing came back, and {why}"))
+}
+
+/// Where no connection of ours says anything, what is left to know is whether an endpoint takes connections.
 async fn reach(crossing: &Crossing, deadline: Instant) -> Result<(), String> {
     let tried = crossing.endpoints.iter().copied().map(|endpoint| async move {
         match timeout_at(deadline, TcpStream::connect(endpoint)).await {
@@ -101,11 +110,12 @@ async fn reach(crossing: &Crossing, deadline: Instant) -> Result<(), String> {
 }
 
 fn describe(endpoint: SocketAddr, why: &str) -> String {
-    format!("nothing came back, and its endpoint {endpoint} cannot be connected to: {why}")
+    format!("its endpoint {endpoint} cannot be connected to: {why}")
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
@@ -124,12 +134,17 @@ mod tests {
         }
     }
 
+    /// To a server that speaks TLS, of which there is enough for everybody.
+    fn to(port: u16, endpoints: Vec<SocketAddr>) -> Crossing {
+        let server_name = "a.example.com".to_owned();
+        Crossing { port, server_name, proxy_header: false, plain: false, takes_a_place: false, endpoints }
+    }
+
     /// How a backend is judged whose server says nothing, and how long that takes.
     async fn judged(endpoints: Vec<SocketAddr>) -> (Result<(), String>, Duration) {
         let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = silent.local_addr().unwrap().port();
-        let crossing =
-            Crossing { port, server_name: "a.example.com".to_owned(), proxy_header: false, plain: true, endpoints };
+        let crossing = Crossing { plain: true, ..to(port, endpoints) };
         let begun = Instant::now();
         (cross(&crossing, &underpass_relay::any_certificate()).await, begun.elapsed())
     }
@@ -159,9 +174,7 @@ mod tests {
                 drop(rude.accept().await.unwrap());
             }
         });
-        let server_name = "a.example.com".to_owned();
-        let crossing =
-            Crossing { port: endpoint.port(), server_name, proxy_header: false, plain, endpoints: vec![endpoint] };
+        let crossing = Crossing { plain, ..to(endpoint.port(), vec![endpoint]) };
         let outcome = cross(&crossing, &underpass_relay::any_certificate()).await;
         closing.abort();
         outcome
@@ -172,5 +185,24 @@ mod tests {
         assert_eq!(judged_by_a_goodbye(true).await, Ok(()));
         let refused = judged_by_a_goodbye(false).await.unwrap_err();
         assert!(refused.starts_with("the connection was closed before the server answered"), "{refused}");
+    }
+
+    /// How a backend is judged that takes only so many connections; whoever comes by the data plane is turned away.
+    async fn judged_when_full(endpoint: SocketAddr) -> Result<(), String> {
+        let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let crossing = Crossing { takes_a_place: true, ..to(full.local_addr().unwrap().port(), vec![endpoint]) };
+        let outcome = cross(&crossing, &underpass_relay::any_certificate()).await;
+        assert!(full.accept().now_or_never().is_none(), "a place of a client was taken");
+        outcome
+    }
+
+    #[tokio::test]
+    async fn a_backend_that_takes_only_so_many_is_asked_beside_the_data_plane() {
+        let open = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let endpoint = open.local_addr().unwrap();
+        assert_eq!(judged_when_full(endpoint).await, Ok(()));
+        drop(open);
+        let refused = judged_when_full(endpoint).await.unwrap_err();
+        assert!(refused.starts_with(&format!("its endpoint {endpoint} cannot be connected to: ")), "{refused}");
     }
 }

@@ -30,10 +30,16 @@ impl Edge {
 
     #[track_caller]
     fn start_with(plane: Plane, backends: &[(&str, &Backend)], arguments: &[&str]) -> Self {
-        let (server, folder, port) = (embedded_apiserver(), tempfile::tempdir().unwrap(), free_port());
+        let port = free_port();
+        Self::start_of(plane, port, &objects(port, backends), arguments)
+    }
+
+    #[track_caller]
+    fn start_of(plane: Plane, port: u16, objects: &str, arguments: &[&str]) -> Self {
+        let (server, folder) = (embedded_apiserver(), tempfile::tempdir().unwrap());
         let kubectl = server.kubectl();
         kubectl.ok("create namespace cp");
-        kubectl.ok_with("apply -f -", &objects(port, backends));
+        kubectl.ok_with("apply -f -", objects);
         let launch = Launch::command(BINARY, "proxy").args(["--proxy-name", "edge", "--namespace", "cp"]);
         let launch = launch.args(["--proxy-log-level", "info", "--admin", "127.0.0.1:0", "--output", "json"]);
         let launch = launch.args(arguments).arg("--kubeconfig").arg(server.kubeconfig());
@@ -75,6 +81,19 @@ impl Edge {
         });
     }
 
+    /// Waits until its pod has tried a backend, and returns what it says of this one and of the others.
+    #[track_caller]
+    fn wait_until_tried(&self, backend: &str) -> Vec<Value> {
+        wait_until(&format!("what became of {backend}"), PATIENCE, || {
+            let proxy: Value = serde_json::from_str(&self.kubectl().ok("get proxyserver edge -n cp -o json")).unwrap();
+            let all = proxy["status"]["pods"][0]["backends"].as_array()?;
+            let known = all.iter().find(|known| known["name"] == backend)?;
+            // Not so where it is not known yet to what it leads.
+            let is_tried = known["reason"].is_null() || known["reason"] == "NotCrossed";
+            is_tried.then(|| all.clone())
+        })
+    }
+
     /// Who answers for a name; None: nobody.
     fn who(&self, name: &str) -> Option<String> {
         answer(self.door(), name)
@@ -107,9 +126,12 @@ fn edge_of(port: u16, backends: &[(&str, &Backend)]) -> Value {
 }
 
 fn objects(port: u16, backends: &[(&str, &Backend)]) -> String {
+    with_services(&edge_of(port, backends), backends)
+}
+
+fn with_services(proxy: &Value, backends: &[(&str, &Backend)]) -> String {
     let services = backends.iter().map(|(name, _)| service(name, "localhost"));
-    let documents: Vec<String> =
-        std::iter::once(edge_of(port, backends)).chain(services).map(|object| object.to_string()).collect();
+    let documents: Vec<String> = services.chain([proxy.clone()]).map(|object| object.to_string()).collect();
     documents.join("\n")
 }
 
@@ -293,4 +315,50 @@ fn what_an_envoy_refuses_stands_in_the_status_until_it_is_changed() {
     edge.kubectl().ok_with("apply -f -", &proxy.to_string());
     edge.becomes("web.example.com", Some("web"));
     wait_until("nothing is refused", PATIENCE, || (rejected()? == Value::Null).then_some(()));
+}
+
+#[test]
+fn limits_of_clients_are_not_for_our_own_proofs() {
+    let names = ["api", "dns", "web"];
+    let servers = names.map(Backend::start);
+    let backends: Vec<(&str, &Backend)> = names.into_iter().zip(&servers).collect();
+    let port = free_port();
+    let mut proxy = edge_of(port, &backends);
+    proxy["spec"]["limits"] = json!({ "connectionsPerSecondPerSource": 1, "maxHalfOpen": 1 });
+    let pod = ["--pod", "edge-1", "--pod-ip", &own_address().to_string()];
+    let edge = Edge::start_of(Plane::Native, port, &with_services(&proxy, &backends), &pod);
+    for tried in edge.wait_until_tried("web") {
+        assert_eq!(tried["ready"], true, "{tried:#}");
+    }
+}
+
+#[track_caller]
+fn a_backend_that_is_full_is_well(plane: Plane) {
+    let (api, web) = (Backend::start("api"), Backend::start("web"));
+    let (port, both) = (free_port(), [("api", &api), ("web", &web)]);
+    let documents = |backends: &[(&str, &Backend)]| {
+        let mut proxy = edge_of(port, backends);
+        proxy["spec"]["backends"][0]["maxConnections"] = json!(1);
+        with_services(&proxy, backends)
+    };
+    let pod = ["--pod", "edge-1", "--pod-ip", &own_address().to_string()];
+    let edge = Edge::start_of(plane, port, &documents(&both[..1]), &pod);
+    let mut client = wait_until("the only place", PATIENCE, || super::try_open(edge.door(), "api.example.com")).0;
+    // With the one that is new all are tried again.
+    edge.kubectl().ok_with("apply -f -", &documents(&both));
+    for tried in edge.wait_until_tried("web") {
+        assert_eq!(tried["ready"], true, "{plane:?}: {tried:#}");
+    }
+    super::assert_carries(&mut client);
+    assert_eq!(edge.who("api.example.com"), None, "it is full");
+}
+
+#[test]
+fn a_backend_that_is_full_is_well_with_our_own_data_plane() {
+    a_backend_that_is_full_is_well(Plane::Native);
+}
+
+#[test]
+fn a_backend_that_is_full_is_well_with_an_envoy() {
+    a_backend_that_is_full_is_well(Plane::Envoy);
 }
