@@ -93,7 +93,7 @@ impl ClusterFeed {
         let (tell, told) = mpsc::channel(WAITING);
         let mut own = JoinSet::new();
         let proxies: Api<ProxyServer> = Api::namespaced(client.clone(), namespace);
-        let only = Config::default().fields(&format!("metadata.name={name}"));
+        let only = underpass_operator::watch().fields(&format!("metadata.name={name}"));
         own.spawn(watch(proxies, only, tell.clone(), |told| Change::Proxy(Box::new(told))));
         Self {
             client,
@@ -175,10 +175,18 @@ impl ClusterFeed {
         self.targets.values().all(|targets| targets.services.sight.is_settled() && targets.slices.sight.is_settled())
     }
 
+    /// Those to which backends lead. Of the others in the same namespaces one may have no answer, and nobody waits for it.
+    fn names_outside(&self) -> BTreeSet<String> {
+        let backends = self.proxy.objects.get(&self.name).into_iter().flat_map(|proxy| &proxy.spec.backends);
+        let services = backends.filter_map(|backend| {
+            let targets = self.targets.get(&*backend.target_namespace)?;
+            targets.services.objects.get(&*backend.target_service)
+        });
+        services.filter_map(external_name).map(str::to_owned).collect()
+    }
+
     async fn resolve_names(&mut self) {
-        let services = self.targets.values().flat_map(|targets| targets.services.objects.values());
-        let wanted: BTreeSet<String> = services.filter_map(external_name).map(str::to_owned).collect();
-        self.names.follow(wanted);
+        self.names.follow(self.names_outside());
         if self.generation == 0 {
             // The data plane may still have what an earlier process told it.
             self.names.all_answered().await;
@@ -216,10 +224,10 @@ impl Targets {
         let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
         let of = || namespace.to_owned();
         let (one, other) = (of(), of());
-        watches.spawn(watch(services, Config::default(), tell.clone(), move |told| {
+        watches.spawn(watch(services, underpass_operator::watch(), tell.clone(), move |told| {
             Change::Service(one.clone(), Box::new(told))
         }));
-        watches.spawn(watch(slices, Config::default(), tell.clone(), move |told| {
+        watches.spawn(watch(slices, underpass_operator::watch(), tell.clone(), move |told| {
             Change::Slice(other.clone(), Box::new(told))
         }));
         Self { services: Known::default(), slices: Known::default(), _watches: watches }
@@ -350,37 +358,49 @@ mod tests {
     use super::*;
 
     /// Of a cluster that said what is in these objects, and that every name outside is looked for in vain.
-    fn feed_of(proxy: Value, service: Value) -> ClusterFeed {
+    fn feed_of(proxy: Value, services: &[Value]) -> ClusterFeed {
         let silent = service_fn(|_: Request<Body>| pending::<Result<Response<Body>, std::io::Error>>());
         let mut feed = ClusterFeed::open(Client::new(silent, "cp"), "cp", "edge");
         feed.names = Names::resolved_by(|_| pending().boxed());
         feed.hear(Change::Proxy(Box::new(Ok(Event::Apply(from_value(proxy).unwrap())))));
         feed.follow_targets();
-        for event in [Event::InitApply(from_value(service).unwrap()), Event::InitDone] {
+        let listed = services.iter().map(|service| Event::InitApply(from_value(service.clone()).unwrap()));
+        for event in listed.chain([Event::InitDone]) {
             feed.hear(Change::Service("cp".to_owned(), Box::new(Ok(event))));
         }
         feed.hear(Change::Slice("cp".to_owned(), Box::new(Ok(Event::InitDone))));
         feed
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn only_the_first_table_waits_for_a_name_that_nobody_knows() {
-        let proxy = json!({
+    /// With one backend, which leads to Service web of that namespace.
+    fn proxy(generation: u8, namespace: &str) -> Value {
+        json!({
             "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
-            "metadata": { "name": "edge", "namespace": "cp" },
+            "metadata": { "name": "edge", "namespace": "cp", "generation": generation },
             "spec": {
                 "networkConfig": { "serverIP": "192.0.2.4/24" },
                 "backends": [{
                     "name": "web", "hostname": "web.example.com", "port": 443,
-                    "targetService": "web", "targetNamespace": "cp", "targetPort": 443,
+                    "targetService": "web", "targetNamespace": namespace, "targetPort": 443,
                 }],
             },
-        });
-        let service = json!({
-            "metadata": { "name": "web", "namespace": "cp" },
+        })
+    }
+
+    fn known(name: &str) -> Value {
+        json!({ "metadata": { "name": name, "namespace": "cp" }, "spec": { "ports": [{ "port": 443 }] } })
+    }
+
+    fn nowhere(name: &str) -> Value {
+        json!({
+            "metadata": { "name": name, "namespace": "cp" },
             "spec": { "type": "ExternalName", "externalName": "nowhere.invalid" },
-        });
-        let mut feed = feed_of(proxy, service);
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_first_table_waits_for_a_name_that_nobody_knows() {
+        let mut feed = feed_of(proxy(1, "cp"), &[nowhere("web")]);
         let patience = NEW_NAMES_TIME * 2;
         assert!(timeout(patience, feed.next()).await.is_err(), "it would take away what is only not known yet");
         feed.generation = 1;
@@ -389,25 +409,17 @@ mod tests {
         assert!(trouble.ends_with("leads to nowhere.invalid, which is being resolved"), "{trouble}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_name_to_which_no_backend_leads_is_nobodys_business() {
+        let mut feed = feed_of(proxy(1, "cp"), &[known("web"), nowhere("of-somebody-else")]);
+        timeout(NEW_NAMES_TIME, feed.next()).await.expect("nothing here has to be resolved");
+        assert_eq!(feed.names_outside(), BTreeSet::new());
+    }
+
     /// A report has the generation of what is in force, not of what was heard.
     #[tokio::test(start_paused = true)]
     async fn a_proxy_stays_with_its_table_until_there_is_another() {
-        let proxy = |generation: u8, namespace: &str| {
-            json!({
-                "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
-                "metadata": { "name": "edge", "namespace": "cp", "generation": generation },
-                "spec": {
-                    "networkConfig": { "serverIP": "192.0.2.4/24" },
-                    "backends": [{
-                        "name": "web", "hostname": "web.example.com", "port": 443,
-                        "targetService": "web", "targetNamespace": namespace, "targetPort": 443,
-                    }],
-                },
-            })
-        };
-        let service =
-            json!({ "metadata": { "name": "web", "namespace": "cp" }, "spec": { "ports": [{ "port": 443 }] } });
-        let mut feed = feed_of(proxy(1, "cp"), service);
+        let mut feed = feed_of(proxy(1, "cp"), &[known("web")]);
         let generation = |feed: &ClusterFeed| feed.proxy().and_then(|proxy| proxy.metadata.generation);
         assert_eq!(generation(&feed), None);
         feed.next().await;
