@@ -176,3 +176,74 @@ fn keep_alive(side: &Side) {
         .and_then(|()| sockopt::set_tcp_keepcnt(&side.fd, KEEPALIVE_PROBES))
         .and_then(|()| sockopt::set_socket_keepalive(&side.fd, true));
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
+    use underpass_tables::{Expects, Listener, RelayTable, Rules, Transport};
+
+    use super::*;
+    use crate::connection::Stage;
+    use crate::context::Shared;
+    use crate::live::Live;
+    use crate::record::Record;
+
+    /// Both ends of a connection.
+    fn pair() -> (OwnedFd, TcpStream) {
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+        let (here, _) = door.accept().unwrap();
+        here.set_nonblocking(true).unwrap();
+        (here.into(), there)
+    }
+
+    fn live() -> Arc<Live> {
+        let listener = Listener {
+            name: "test-listener".into(),
+            address: "127.0.0.1:1".parse().unwrap(),
+            transport: Transport::Stream,
+            proxy_header: false,
+            expects: Expects::Hello,
+            rules: Rules::default(),
+        };
+        Arc::new(Live::new(RelayTable { listeners: vec![listener], ..RelayTable::default() }, None))
+    }
+
+    #[test]
+    fn dead_peers_are_looked_for_on_both_sides_of_a_connection_that_lives_long() {
+        let ((client, _client), (upstream, _upstream)) = (pair(), pair());
+        let (live, key) = (live(), Key { index: 0, life: 0 });
+        let mut ctx = Context::new(0, Arc::new(Shared::new(None)), live.clone(), None, None).unwrap();
+        ctx.now_ms = 0;
+        let record = Record::begin(&live.listeners[0], "127.0.0.1:2".parse().unwrap(), 0);
+        let mut connection = Connection::new(client, record, true, 0);
+        connection.stage = Stage::Carrying;
+        assert_eq!(connection.start_carrying(key, Side::new(upstream), false, &[], &mut ctx), Fate::Stay);
+        let looked_for = |connection: &Connection| {
+            let sides = [&connection.client.fd, &connection.upstream.as_ref().unwrap().fd];
+            sides.map(|fd| sockopt::socket_keepalive(fd).unwrap())
+        };
+        assert_eq!(looked_for(&connection), [false, false], "most live too short for it");
+
+        let mut expired: Vec<u32> = Vec::new();
+        ctx.now_ms = KEEPALIVE_FROM_MS - 1;
+        ctx.wheel.expire(ctx.now_ms, &mut expired);
+        assert!(expired.is_empty());
+        ctx.now_ms = KEEPALIVE_FROM_MS + 100;
+        ctx.wheel.expire(ctx.now_ms, &mut expired);
+        assert_eq!(expired, [key.index]);
+        assert_eq!(connection.on_deadline(key, &mut ctx), Fate::Stay);
+        assert_eq!(looked_for(&connection), [true, true]);
+        for fd in [&connection.client.fd, &connection.upstream.as_ref().unwrap().fd] {
+            assert_eq!(sockopt::tcp_keepidle(fd), Ok(KEEPALIVE_IDLE));
+            assert_eq!(sockopt::tcp_keepintvl(fd), Ok(KEEPALIVE_INTERVAL));
+            assert_eq!(sockopt::tcp_keepcnt(fd), Ok(KEEPALIVE_PROBES));
+        }
+        assert_eq!(ctx.wheel.wait_ms(ctx.now_ms), None, "once is enough");
+    }
+}

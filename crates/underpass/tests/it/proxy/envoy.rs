@@ -140,6 +140,23 @@ fn what_an_envoy_refuses_changes_nothing_and_is_told_in_its_own_words() {
     assert_carries(&mut connection);
 }
 
+#[test]
+fn an_envoy_refuses_unknown_names_and_counts_them() {
+    let web = Backend::start("web");
+    let site = Site::new().with("web", "web.example.com", &web);
+    site.write();
+    let carrier = Carrier::start(Plane::Envoy, &site);
+    becomes_only(site.door(), "web.example.com", "web");
+    let Carrier::Envoy { envoy, .. } = &carrier else { panic!("an Envoy was asked for") };
+    let refused = || envoy.stat("listener.edge-listener-10443.no_filter_chain_match").unwrap();
+    let (before, unknown) = (refused(), ["example.com", "w.example.com", "x.web.example.com"]);
+    for name in unknown {
+        assert_eq!(answer(site.door(), name), None, "{name}");
+    }
+    assert_eq!(answer(site.door(), "web.example.com").as_deref(), Some("web"));
+    assert_eq!(refused() - before, unknown.len() as u64, "the names that nobody has, and no other");
+}
+
 /// More than an Envoy waits for what a client says first.
 const SILENCE: Duration = Duration::from_secs(7);
 
