@@ -29,8 +29,8 @@ use targets::Targets;
 
 pub use bootstrap::{ADMIN_CLUSTER, Bootstrap};
 pub use explain::{Answer, Explanation, Question, Step, Way, explain};
-pub(crate) use report::{DUPLICATE_MATCH, EXCLUDED};
 pub use report::{Crossing, Crossings, Proofs, backends, crossings};
+pub(crate) use report::{DUPLICATE_MATCH, EXCLUDED};
 pub use targets::external_name;
 
 /// All that decides what a relay does.
