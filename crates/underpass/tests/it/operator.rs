@@ -210,7 +210,7 @@ struct Road {
 impl Road {
     fn to(server: &Underpass) -> Self {
         let text = std::fs::read_to_string(server.kubeconfig()).unwrap();
-        let address = text.split("server: https://").nth(1).unwrap().lines().next().unwrap().to_owned();
+        let address = text.split("https://").nth(1).unwrap().split('"').next().unwrap().to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut kubeconfig = NamedTempFile::new().unwrap();
         write!(kubeconfig, "{}", text.replace(&address, &listener.local_addr().unwrap().to_string())).unwrap();
