@@ -57,6 +57,12 @@ impl Guest<'_> {
         self.runtime.block_on(self.start_as(name, aliases, "exec /busybox sleep 600".to_owned()))
     }
 
+    /// A container that connects to a port of a host, says nothing and stays, until it is removed. Gives its id.
+    pub(super) fn hold(&self, host: &str, port: &serde_json::Value) -> String {
+        let script = format!("{}\n/busybox sleep 600 | /busybox nc $ip {port}", resolve(host));
+        self.runtime.block_on(self.start_as(&self.engine.name("holds"), Vec::new(), script))
+    }
+
     async fn start(&self, script: &str) -> String {
         // In one piece: Podman loses lines that come in several.
         let script = format!("set -e\nsaid=$({script})\necho \"{SAID}$said\"");

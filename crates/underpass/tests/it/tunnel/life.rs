@@ -1,5 +1,6 @@
 //! From nothing to Running and back.
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use underpass_engines::labels::{CREATOR_PID, CREATOR_START, OBJECT};
 use underpass_engines::{ContainerEngine, ContainerState, EngineKind};
@@ -27,6 +28,7 @@ on_both!(
 fn a_pair_comes_and_goes(kind: EngineKind) {
     let rig = Rig::start(kind);
     let server = servers::echo();
+    let before = Timestamp::now();
     rig.apply_proxy("web", &format!("aliases: [host.internal, other.internal]\ntunnels:\n{}", tunnel("http", server)));
     let status = rig.until_ready("web");
 
@@ -64,6 +66,9 @@ fn a_pair_comes_and_goes(kind: EngineKind) {
     }
     let http = tunnel_status(&status, "http");
     assert_eq!(http["clientProxyPort"], json!(server), "the server's own port, because it is free");
+    let time = |told: &Value| told.as_str().unwrap().parse::<Timestamp>().unwrap();
+    let (started, ready) = (time(&status["serverProxyStartupTimestamp"]), time(&http["timestamp"]));
+    assert!(before < started && started < ready && ready < Timestamp::now(), "{before} {status:#}");
     let addresses = http["clientProxyAddresses"].to_string();
     assert!(addresses.len() > 2 && !addresses.contains("127.0.0.1"), "{addresses}");
     assert_eq!(rig.guest("web").echo("host.internal", &http["clientProxyPort"], "hello"), "hello");

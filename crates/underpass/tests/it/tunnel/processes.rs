@@ -242,9 +242,12 @@ fn killed(rig: &mut Rig) -> underpass_testbed::Process {
 }
 
 fn watchdog_of(pid: u32) -> Pid {
+    Pid::from_raw(find_watchdog_of(pid).expect("a watchdog")).unwrap()
+}
+
+fn find_watchdog_of(pid: u32) -> Option<i32> {
     let watches = format!("monitor\0--pid\0{pid}\0");
-    let found = process_where(|file| file("cmdline").contains(&watches)).expect("a watchdog");
-    Pid::from_raw(found).unwrap()
+    process_where(|file| file("cmdline").contains(&watches))
 }
 
 /// Everything else dies at once: API server and controllers (one process), server proxy, client proxy.
@@ -519,6 +522,8 @@ fn down_ends_an_instance_from_outside(kind: EngineKind) {
     let mut rig = Rig::start(kind);
     rig.apply_proxy("p", "aliases: [h]");
     let status = rig.until_ready("p");
+    let pid = rig.up.as_ref().unwrap().ready().pid;
+    watchdog_of(pid);
     let down = || Launch::command(BINARY, "down").arg("--data-dir").arg(rig.data_dir()).run();
     let ended = down();
     assert_eq!(ended.code, Some(0), "{ended}");
@@ -529,6 +534,7 @@ fn down_ends_an_instance_from_outside(kind: EngineKind) {
     let up = rig.up.take().unwrap().wait();
     assert_eq!(up.code, Some(0), "{up}");
     until_dead(&status["serverProxyProcessId"]);
+    wait_until("the end of the watchdog", PATIENCE, || find_watchdog_of(pid).is_none().then_some(()));
     rig.assert_nothing_is_left();
     until_no_lock_is_left();
     assert!(!rig.data_dir().join("kubeconfig").exists());

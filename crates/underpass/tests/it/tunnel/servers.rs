@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -12,7 +12,12 @@ use tokio::time::timeout;
 
 /// Gives back what it gets, when it has got all of it. It ends with the test's process.
 pub(super) fn echo() -> u16 {
-    serve(|mut stream| {
+    echo_at(Ipv4Addr::LOCALHOST.into())
+}
+
+/// The same at another address of this host.
+pub(super) fn echo_at(address: IpAddr) -> u16 {
+    serve_at(address, |mut stream| {
         let mut all = Vec::new();
         // A client that goes away in the middle is no trouble of the server's.
         let _ = stream.read_to_end(&mut all);
@@ -114,7 +119,11 @@ pub(super) fn dead() -> u16 {
 }
 
 fn serve(answer: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    serve_at(Ipv4Addr::LOCALHOST.into(), answer)
+}
+
+fn serve_at(address: IpAddr, answer: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
+    let listener = TcpListener::bind((address, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {

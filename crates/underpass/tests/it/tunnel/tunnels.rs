@@ -1,7 +1,11 @@
 //! Tunnels of a pair that runs: added, changed, removed, refused.
 
+use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use underpass_engines::EngineKind;
+use underpass_engines::{ContainerEngine, EngineKind};
+use underpass_testbed::{PATIENCE, look_until, wait_until};
 
 use super::guest::resolve;
 use super::rig::{condition, tunnel, tunnel_status};
@@ -13,6 +17,7 @@ on_both!(
     a_port_that_is_taken_is_told_and_healed,
     a_preferred_port_that_is_taken_is_replaced,
     a_service_leads_to_its_server,
+    a_service_is_where_its_endpoints_are,
     a_service_that_cannot_show_a_tunnel_is_told_of_that_tunnel,
     two_tunnels_swap_their_ports,
     datagrams_pass_too,
@@ -22,7 +27,11 @@ on_both!(
     a_server_that_refuses_a_stream_is_told_at_once,
     a_service_that_cannot_be_resolved_is_told_as_a_service,
     a_port_below_1024_is_one_like_any_other,
+    a_tunnel_has_no_more_connections_than_it_may,
 );
+
+/// A pair that runs is looked at every 30 seconds, whatever is heard.
+const WITHOUT_A_LOOK: Duration = Duration::from_secs(15);
 
 fn patch_tunnels(rig: &Rig, name: &str, tunnels: &Value) {
     let patch = json!({ "spec": { "tunnels": tunnels } });
@@ -187,12 +196,75 @@ fn a_service_leads_to_its_server(kind: EngineKind) {
 
     rig.kubectl().ok("delete service api");
     rig.until("svc", "no tunnel", |status| tunnel_status(status, "api")["state"] == "NotReady");
-    underpass_testbed::wait_until("no endpoints", underpass_testbed::PATIENCE, || {
+    wait_until("no endpoints", PATIENCE, || {
         rig.kubectl().json(slices)["items"].as_array().unwrap().is_empty().then_some(())
     });
     rig.apply(&service("api", &external));
     let again = rig.until("svc", "the tunnel again", |status| tunnel_status(status, "api")["state"] == "Ready");
     assert_eq!(tunnel_status(&again, "api")["clientProxyPort"], *port, "on the port that clients know");
+    rig.end();
+}
+
+/// This host's own address on the network on which this one is.
+fn beside(container: IpAddr) -> IpAddr {
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+    socket.connect((container, 9)).unwrap();
+    socket.local_addr().unwrap().ip()
+}
+
+fn a_service_is_where_its_endpoints_are(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    rig.apply_proxy("eps", "aliases: [h]\ntunnels:\n- {name: api, serverServiceName: api}");
+    rig.apply("apiVersion: v1\nkind: Service\nmetadata: {name: api}\nspec: {clusterIP: None, ports: [{name: http, port: 80}]}");
+    let until = |what: &str, holds: &dyn Fn(&Value) -> bool| {
+        let seen = look_until(WITHOUT_A_LOOK, || {
+            Some(tunnel_status(&rig.status("eps"), "api").clone()).filter(|api| holds(api))
+        });
+        seen.unwrap_or_else(|| panic!("{what} never came: {:#}", rig.status("eps")))
+    };
+    let missing = |api: &Value| {
+        let why = api["errorMessage"].as_str().unwrap_or_default();
+        api["state"] == "NotReady" && why.contains("Service default/api has no ready endpoint")
+    };
+    rig.until("eps", "a tunnel that waits", |status| missing(tunnel_status(status, "api")));
+    let host = beside(rig.containers("eps")[0].networks.values().next().unwrap().addresses[0]);
+    let server = servers::echo_at(host);
+    let slice = format!(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n\
+         metadata: {{name: api-1, labels: {{kubernetes.io/service-name: api}}}}\n\
+         endpoints: [{{addresses: [{host}]}}]\nports: [{{name: http, port: {server}}}]"
+    );
+    let reachable = |api: &Value| api["state"] == "Ready" && api["serverState"] == "Reachable";
+    rig.apply(&slice);
+    let port = until("the tunnel", &reachable)["clientProxyPort"].clone();
+    assert_eq!(rig.guest("eps").echo("h", &port, "by-slice"), "by-slice");
+    rig.kubectl().ok("delete endpointslice api-1");
+    assert_eq!(until("no tunnel", &missing)["lastClientProxyPort"], port);
+    rig.apply(&slice);
+    assert_eq!(until("the tunnel again", &reachable)["clientProxyPort"], port, "on the port that clients know");
+    assert_eq!(rig.guest("eps").echo("h", &port, "again"), "again");
+    rig.end();
+}
+
+fn a_tunnel_has_no_more_connections_than_it_may(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let one = json!({
+        "name": "one", "serverAddress": "127.0.0.1", "serverPort": server.local_addr().unwrap().port(), "maxConnections": 1
+    });
+    rig.apply_proxy("p", "aliases: [h]");
+    patch_tunnels(&rig, "p", &json!([one]));
+    let status = rig.until("p", "the tunnel", |status| status["tunnelsReady"] == "1/1");
+    let port = &tunnel_status(&status, "one")["clientProxyPort"];
+    let guest = rig.guest("p");
+    let first = guest.hold("h", port);
+    let _served = wait_until("the first one", PATIENCE, || server.accept().ok());
+    let script = format!("{}\nprintf x | /busybox timeout 20 /busybox nc $ip {port}", resolve("h"));
+    let (second, printed) = guest.try_run(&script);
+    assert!(![Some(143), Some(9)].contains(&second.exit_code), "it is closed at once: {second:?} {printed}");
+    assert!(server.accept().is_err(), "its server hears nothing of it");
+    rig.wait_for(rig.engine.engine.remove_container(&first)).unwrap();
     rig.end();
 }
 
@@ -262,9 +334,9 @@ fn a_missing_server_is_told_until_it_is_there(kind: EngineKind) {
     assert_eq!(tunnel_status(&missing, "dead")["serverError"], why);
     assert_eq!(condition(&missing, "ServersReachable")["message"], format!("dead: {why}"));
     let told = || rig.kubectl().ok("get events -o jsonpath={.items[?(@.reason==\"ServerUnreachable\")].message}");
-    underpass_testbed::wait_until("the event", underpass_testbed::PATIENCE, || told().contains(&why).then_some(()));
+    wait_until("the event", PATIENCE, || told().contains(&why).then_some(()));
 
-    let server = std::net::TcpListener::bind(("127.0.0.1", dead)).unwrap();
+    let server = TcpListener::bind(("127.0.0.1", dead)).unwrap();
     let all = rig.until("p", "all servers", |status| condition(status, "ServersReachable")["status"] == "True");
     assert_eq!(tunnel_status(&all, "dead")["serverError"], Value::Null);
     server.set_nonblocking(true).unwrap();
@@ -287,7 +359,7 @@ fn a_port_below_1024_is_one_like_any_other(kind: EngineKind) {
 /// Nobody looks before the next half minute is over: the stream tells.
 fn a_server_that_refuses_a_stream_is_told_at_once(kind: EngineKind) {
     let rig = Rig::start(kind);
-    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
     rig.apply_proxy("p", &format!("aliases: [h]\ntunnels:\n{}", tunnel("t", port)));
     rig.until_ready("p");
@@ -299,7 +371,7 @@ fn a_server_that_refuses_a_stream_is_told_at_once(kind: EngineKind) {
         tunnel_status(&seen, "t")["clientProxyPort"]
     );
     rig.guest("p").run(&connect);
-    let told = underpass_testbed::look_until(std::time::Duration::from_secs(3), || {
+    let told = look_until(Duration::from_secs(3), || {
         let status = rig.status("p");
         (tunnel_status(&status, "t")["serverState"] == "Unreachable").then_some(status)
     });
