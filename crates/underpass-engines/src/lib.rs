@@ -7,6 +7,7 @@
 //! No command line of an engine is ever run: its output is for people, its version is another than the engine's, and it costs a process.
 
 mod api;
+mod connections;
 mod container;
 mod contexts;
 mod engine;

@@ -3,14 +3,16 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
-use crate::contexts;
 use crate::engine::EngineKind;
+use crate::{connections, contexts};
 
 /// A place where an engine may listen, and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub source: String,
     pub address: String,
+    /// Why nothing can be there, where that is known from who named it; the address is where its own was looked for then.
+    unusable: Option<Refusal>,
 }
 
 /// An address that only the engine's own client can use.
@@ -28,12 +30,20 @@ pub enum Refusal {
     Tls,
     #[error("there is no such socket")]
     NoSocket,
+    #[error(
+        "no such context can be read there; name one that `docker context ls` shows (DOCKER_CONTEXT, `docker context use`)"
+    )]
+    NoContext,
+    #[error(
+        "no such connection can be read there; name one that `podman system connection list` shows, or a socket with CONTAINER_HOST"
+    )]
+    NoConnection,
     #[error("it is neither unix:// nor tcp://")]
     Unknown,
 }
 
 /// In the order in which the first that works is taken. What the user named is the only place then: an engine that was not meant would
-/// get networks and containers that nobody finds again. Without a name: rootless before rootful.
+/// get networks and containers that nobody finds again. Without a name: Podman's default connection, then rootless before rootful.
 pub fn candidates(forced: Option<EngineKind>, variable: impl Fn(&str) -> Option<String>) -> Vec<Candidate> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let named: Vec<Candidate> = [EngineKind::Docker, EngineKind::Podman]
@@ -44,6 +54,7 @@ pub fn candidates(forced: Option<EngineKind>, variable: impl Fn(&str) -> Option<
     if !named.is_empty() {
         return named;
     }
+    let connection = connections::default(&set).filter(|_| forced != Some(EngineKind::Docker));
     let runtime = set("XDG_RUNTIME_DIR");
     let rootless = |path: &str| runtime.as_ref().map(|folder| format!("{folder}/{path}"));
     let defaults = [
@@ -53,25 +64,35 @@ pub fn candidates(forced: Option<EngineKind>, variable: impl Fn(&str) -> Option<
         (EngineKind::Podman, "Podman", Some("/run/podman/podman.sock".to_owned())),
     ];
     let wanted = defaults.into_iter().filter(|(kind, ..)| forced.is_none_or(|forced| forced == *kind));
-    wanted.filter_map(|(_, source, path)| Some(Candidate::new(source, format!("unix://{}", path?)))).collect()
+    let defaults = wanted.filter_map(|(_, source, path)| Some(Candidate::new(source, format!("unix://{}", path?))));
+    connection.into_iter().chain(defaults).collect()
 }
 
 fn named(kind: EngineKind, set: &impl Fn(&str) -> Option<String>) -> Option<Candidate> {
     match kind {
-        EngineKind::Docker => set("DOCKER_HOST").map(|address| Candidate::new("DOCKER_HOST", address)).or_else(|| {
-            contexts::current(set).map(|(name, address)| Candidate::new(format!("Docker context {name}"), address))
-        }),
-        EngineKind::Podman => set("CONTAINER_HOST").map(|address| Candidate::new("CONTAINER_HOST", address)),
+        EngineKind::Docker => by_variable("DOCKER_HOST", set).or_else(|| contexts::current(set)),
+        EngineKind::Podman => by_variable("CONTAINER_HOST", set).or_else(|| connections::named(set)),
     }
+}
+
+fn by_variable(name: &str, set: &impl Fn(&str) -> Option<String>) -> Option<Candidate> {
+    set(name).map(|address| Candidate::new(name, address))
 }
 
 impl Candidate {
     pub fn new(source: impl Into<String>, address: impl Into<String>) -> Self {
-        Self { source: source.into(), address: address.into() }
+        Self { source: source.into(), address: address.into(), unusable: None }
+    }
+
+    pub(crate) fn unusable(source: String, address: String, why: Refusal) -> Self {
+        Self { source, address, unusable: Some(why) }
     }
 
     /// Whether a connection can be tried at all.
     pub fn check(&self, tls: bool) -> Result<(), Refusal> {
+        if let Some(why) = &self.unusable {
+            return Err(why.clone());
+        }
         if let Some(path) = self.path() {
             let socket = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
             return if socket { Ok(()) } else { Err(Refusal::NoSocket) };
@@ -131,6 +152,28 @@ mod tests {
         assert_eq!(addresses(None, &variables), defaults);
         assert_eq!(addresses(Some(EngineKind::Podman), &variables), [defaults[1], defaults[3]]);
         assert_eq!(addresses(None, &[]).len(), 2);
+    }
+
+    #[test]
+    fn a_choice_that_leads_nowhere_hides_the_defaults() {
+        let choices = [("DOCKER_CONTEXT", "gone"), ("HOME", "/nowhere"), ("XDG_RUNTIME_DIR", "/run/user/7")];
+        assert_eq!(addresses(None, &choices), ["/nowhere/.docker/contexts/meta"]);
+        let choices = [("CONTAINER_CONNECTION", "gone"), ("HOME", "/nowhere"), ("XDG_RUNTIME_DIR", "/run/user/7")];
+        assert_eq!(addresses(None, &choices), ["/nowhere/.config/containers/podman-connections.json"]);
+        let named = [("CONTAINER_HOST", "unix:///c"), ("CONTAINER_CONNECTION", "gone")];
+        assert_eq!(addresses(None, &named), ["unix:///c"]);
+    }
+
+    #[test]
+    fn the_default_connection_is_the_first_place_without_a_name() {
+        let config = tempfile::tempdir().unwrap();
+        std::fs::create_dir(config.path().join("containers")).unwrap();
+        let known = r#"{"Connection":{"Default":"near","Connections":{"near":{"URI":"unix:///near"}}}}"#;
+        std::fs::write(config.path().join("containers/podman-connections.json"), known).unwrap();
+        let variables = [("XDG_CONFIG_HOME", config.path().to_str().unwrap())];
+        let defaults = ["unix:///var/run/docker.sock", "unix:///run/podman/podman.sock"];
+        assert_eq!(addresses(None, &variables), ["unix:///near", defaults[0], defaults[1]]);
+        assert_eq!(addresses(Some(EngineKind::Docker), &variables), [defaults[0]]);
     }
 
     #[test]
