@@ -1,5 +1,7 @@
 //! Images. An engine says "200 OK" before it begins and tells of a failure in the stream, so that success is looked at, not believed.
 
+use std::time::Duration;
+
 use bollard::body_full;
 use bollard::errors::Error;
 use bollard::models::{BuildInfo, ImageInspect, ImageSummary};
@@ -8,13 +10,17 @@ use bollard::query_parameters::{
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::answers::translate;
 use super::output::Output;
 use super::{ACT, ASK, Connection, IMAGE, PULL, gone_is_fine, if_found, label_filter};
 use crate::container::Image;
 use crate::engine::{BuildRequest, EngineError};
+
+/// At an engine whose build has failed: for longer than one takes to end, and often enough to miss none that comes right back.
+const LOOKS: usize = 20;
+const LOOK: Duration = Duration::from_millis(100);
 
 impl Connection {
     pub(crate) async fn find_image(&self, reference: &str) -> Result<Option<Image>, EngineError> {
@@ -60,6 +66,7 @@ impl Connection {
             Err(_) => return Err(self.too_slow(IMAGE)),
             Ok(Err(Error::DockerStreamError { error } | Error::DockerResponseServerError { message: error, .. })) => {
                 output.push(&error);
+                self.stays().await?;
                 return Err(EngineError::BuildFailed { reference, output: output.into_text() });
             }
             Ok(Err(error)) => return Err(translate(&self.description, &error)),
@@ -69,6 +76,15 @@ impl Connection {
             Some(_) => Ok(()),
             None => Err(EngineError::BuildFailed { reference, output: output.into_text() }),
         }
+    }
+
+    /// An engine that ends kills its builds, and tells of each that it failed; one that stays has meant it.
+    async fn stays(&self) -> Result<(), EngineError> {
+        for _ in 0..LOOKS {
+            sleep(LOOK).await;
+            self.health().await?;
+        }
+        Ok(())
     }
 
     pub(crate) async fn list_images(&self, labels: &[(&str, &str)]) -> Result<Vec<Image>, EngineError> {

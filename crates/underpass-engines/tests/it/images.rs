@@ -1,23 +1,26 @@
 use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bollard::query_parameters::EventsOptions;
 use futures::TryStreamExt;
+use serde_json::json;
 use tempfile::NamedTempFile;
 use underpass_engines::labels::{IMAGE, labels};
 use underpass_engines::{
     BuildRequest, ContainerEngine, ContainerRequest, EngineError, EngineKind, Ensured, Outcome, TunnelImages,
 };
-use underpass_testbed::{PrivateEngine, Process, TestEngine};
+use underpass_testbed::{PrivateEngine, Process, Signal, TestEngine};
 
-use crate::{on_both, on_rootless_too, run, wait_for_end};
+use crate::fake::FakeEngine;
+use crate::{eventually, on_both, on_rootless_too, run, wait_for_end};
 
 on_both!(
     is_loaded_once_and_runs,
     is_made_once_by_many,
     is_loaded_once_by_many_processes,
+    is_made_by_another_process_when_its_maker_is_killed,
     is_built_on_a_local_base,
     without_a_base_names_both_attempts,
     whose_build_fails_tells_the_output,
@@ -82,15 +85,23 @@ async fn is_made_once_by_many(test: TestEngine) {
     remove(&test, &made[0]).await;
 }
 
-/// What one of several processes does; started by [`is_loaded_once_by_many_processes`].
+/// What one of several processes does; started by [`ensuring`].
 #[tokio::test]
 #[ignore = "a process of another test"]
 async fn ensured_by_this_process() {
     let variable = |name: &str| std::env::var(name).unwrap();
     let kind = if variable("ENGINE") == "Docker" { EngineKind::Docker } else { EngineKind::Podman };
     let test = TestEngine::at(kind, &variable("ADDRESS"));
-    let ensured = TunnelImages::new(variable("PROGRAM")).ensure(&test.engine, None).await.unwrap();
+    let base = std::env::var("BASE").ok();
+    let ensured = TunnelImages::new(variable("PROGRAM")).ensure(&test.engine, base.as_deref()).await.unwrap();
     println!("ensured {} {:?}", ensured.id, ensured.outcome);
+}
+
+fn ensuring(test: &TestEngine, program: &NamedTempFile, base: Option<&str>) -> Process {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["images::ensured_by_this_process", "--exact", "--ignored", "--nocapture"]);
+    command.env("ENGINE", test.kind.to_string()).env("ADDRESS", &test.address).env("PROGRAM", program.path());
+    Process::start(command.envs(base.map(|base| ("BASE", base))))
 }
 
 /// Counted by the engine itself, which nobody else uses.
@@ -98,18 +109,35 @@ async fn is_loaded_once_by_many_processes(test: TestEngine) {
     let private = PrivateEngine::start(test.kind);
     let test = private.view();
     let program = program(&test.name("program"));
-    let start = |_| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["images::ensured_by_this_process", "--exact", "--ignored", "--nocapture"]);
-        command.env("ENGINE", test.kind.to_string()).env("ADDRESS", &test.address).env("PROGRAM", program.path());
-        Process::start(&mut command)
-    };
-    let processes: Vec<Process> = (0..5).map(start).collect();
+    let processes: Vec<Process> = (0..5).map(|_| ensuring(&test, &program, None)).collect();
     let said: Vec<String> = processes.into_iter().map(|process| process.wait().ok()).collect();
     let loaded = said.iter().filter(|said| said.contains(" Loaded")).count();
     let reused = said.iter().filter(|said| said.contains(" Reused")).count();
     assert_eq!((loaded, reused), (1, 4), "{said:?}");
     assert_eq!(loads(&test).await, 1, "as the engine counts");
+}
+
+/// In the middle of its work, which holds up the other one.
+async fn is_made_by_another_process_when_its_maker_is_killed(test: TestEngine) {
+    let step = test.name("a-step");
+    let lines = format!(r#"ONBUILD RUN ["/busybox", "sh", "-c", "/busybox sleep 2; echo {step}"]"#);
+    let base = test.image_with(&lines).await;
+    let program = program(&test.name("program"));
+    let maker = ensuring(&test, &program, Some(&base));
+    eventually("the build", || async { runs(&step).then_some(()) }).await;
+    let other = ensuring(&test, &program, Some(&base));
+    maker.signal(Signal::KILL);
+    assert_eq!(maker.wait().code, None, "it did not end by itself");
+    let said = other.wait().ok();
+    assert!(said.contains(" Built"), "{said}");
+    test.remove_image_and_its_children(&base).await;
+}
+
+/// Whether a container's process has this word in its command line.
+fn runs(word: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let commands = processes.filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok());
+    commands.into_iter().any(|command| command.starts_with("/busybox") && command.contains(word))
 }
 
 /// How often the engine has loaded an archive, as its own events tell.
@@ -160,6 +188,32 @@ async fn without_a_base_names_both_attempts(test: TestEngine) {
     let words = refused.to_string();
     assert!(matches!(refused, EngineError::NoImage { .. }), "{words}");
     assert!(words.contains(base) && words.contains("pull failed") && words.contains("no local copy"), "{words}");
+}
+
+/// Long before whoever waits for the image gives up.
+#[tokio::test]
+async fn a_pull_that_hangs_leads_to_the_local_copy() {
+    const LONG: Duration = Duration::from_secs(400);
+    let (asked, mut pulls) = tokio::sync::mpsc::unbounded_channel();
+    let fake = FakeEngine::start(move |question| match question.split('?').next().unwrap_or_default() {
+        "/version" => Some((200, json!({ "Version": "1" }))),
+        "/images/base:1/json" => Some((200, json!({ "Id": "sha256:base" }))),
+        "/images/create" => {
+            asked.send(()).unwrap();
+            None
+        }
+        _ => Some((404, json!({ "message": "no such image" }))),
+    });
+    let (engine, program) = (fake.engine(), program("of its own"));
+    let images = TunnelImages::new(program.path());
+    let hurry = async {
+        pulls.recv().await.unwrap();
+        tokio::time::pause();
+        tokio::time::advance(LONG).await;
+        tokio::time::resume();
+    };
+    let (found, ()) = tokio::join!(images.find(&engine, Some("base:1")), hurry);
+    assert_eq!(found, Ok(None), "the base is known, and nothing is built on it as yet");
 }
 
 async fn whose_build_fails_tells_the_output(test: TestEngine) {

@@ -4,7 +4,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
-use underpass_engines::EngineKind;
+use underpass_engines::labels::{IMAGE, KIND};
+use underpass_engines::{ContainerEngine, EngineKind};
 use underpass_testbed::{PATIENCE, Process, TestEngine, wait_until, write_program};
 
 use super::rig::{condition, tunnel, tunnel_status};
@@ -12,10 +13,28 @@ use super::{Rig, on_both, servers};
 use crate::BINARY;
 
 on_both!(
+    a_pair_runs_on_its_base_image,
     what_a_failed_build_has_said_is_told,
     a_server_proxy_that_cannot_be_started_fails_everything,
     a_client_proxy_that_cannot_be_started_fails_everything,
 );
+
+fn a_pair_runs_on_its_base_image(kind: EngineKind) {
+    let rig = Rig::start(kind);
+    let base = rig.wait_for(rig.engine.image_with("LABEL made-for=a-pair"));
+    let server = servers::echo();
+    rig.apply_proxy("p", &format!("aliases: [h]\nbaseImage: {base}\ntunnels:\n{}", tunnel("t", server)));
+    let status = rig.until_ready("p");
+    let container = &rig.containers("p")[0];
+    let image = rig.wait_for(rig.engine.engine.find_image(&container.image_id)).unwrap().unwrap();
+    assert_eq!(image.labels["made-for"], "a-pair", "it has what its base has");
+    assert_eq!((&*image.labels[IMAGE], &*container.labels[KIND]), ("tunnel-client", "ContainerNetworkTunnelProxy"));
+    let port = &tunnel_status(&status, "t")["clientProxyPort"];
+    assert_eq!(rig.guest("p").echo("h", port, "based"), "based");
+    rig.kubectl().ok("delete cntp p --timeout=60s");
+    rig.wait_for(rig.engine.remove_image_and_its_children(&base));
+    rig.end();
+}
 
 /// Of a build that says much, the end. The words are not those of the command, which engines repeat.
 fn what_a_failed_build_has_said_is_told(kind: EngineKind) {
