@@ -81,10 +81,11 @@ fn a_server_proxy_that_cannot_be_started_fails_everything(kind: EngineKind) {
 /// The engine makes the container and then cannot start it, so that what was half done has to be undone.
 fn a_client_proxy_that_cannot_be_started_fails_everything(kind: EngineKind) {
     let rig = Rig::start(kind);
-    let base = rig.wait_for(rig.engine.image_with("USER nobody-has-this-name"));
+    // No engine mounts anything there.
+    let base = rig.wait_for(rig.engine.image_with("VOLUME /proc/taken"));
     let events = rig.events();
     rig.apply_proxy("p", &format!("baseImage: {base}\ntunnels:\n{}", tunnel("t", servers::dead())));
-    assert_failed_and_gone(&rig, &["the client proxy cannot be started", "nobody-has-this-name"]);
+    assert_failed_and_gone(&rig, &["the client proxy cannot be started", "/proc/taken"]);
     assert_eq!(until_destroyed(&events), (0, 1));
     rig.wait_for(rig.engine.remove_image_and_its_children(&base));
     rig.end();
