@@ -1,8 +1,8 @@
 //! `make bench-operator`: the memory that the operator takes with many objects of every kind, and how long it needs to see to them all.
 //!
 //! The objects are there before it starts, because that is the hardest moment: it has to see all of them, write a status and an event for
-//! each, and be told of every one of its own writes. They are in a kube-apiserver, where a ProxyServer becomes a dozen objects more, and an Infra a
-//! ProxyServer; there are no nodes, so that none of them becomes a pod.
+//! each, and be told of every one of its own writes. They are in a kube-apiserver, where a ProxyServer becomes a dozen objects more. All
+//! ProxyServers come of Infras; there are no nodes, so that none of them becomes a pod.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 const BETWEEN_PROGRESS: Duration = Duration::from_secs(15);
 /// Of a list, in one answer.
 const PAGE: u32 = 1000;
+/// Of which there are as many as of Infras.
+const MADE_OF_INFRAS: &str = "ProxyServer";
 
 /// What the examples take for granted: a network for the proxies, and the namespace that they lead to.
 const SURROUNDINGS: &str = "
@@ -125,9 +127,10 @@ async fn fill(server: &ControlPlane, client: &Client, args: &Args) -> anyhow::Re
         examples.iter().filter_map(|object| Some((object["kind"].as_str()?, object))).collect();
     let mut kinds = Vec::new();
     for (kind, example) in &by_kind {
-        let made = multiply(client, example, args.objects).await;
+        let to_make = if *kind == MADE_OF_INFRAS { 0 } else { args.objects };
+        let made = multiply(client, example, to_make).await;
         kinds.push(made.with_context(|| format!("the objects of kind {kind} cannot be made"))?);
-        eprintln!("{} {kind}", args.objects);
+        eprintln!("{to_make} {kind}");
     }
     Ok(Filled { kinds, objects: examples.len() + by_kind.len() * args.objects })
 }
@@ -168,22 +171,19 @@ async fn multiply(client: &Client, example: &Value, count: usize) -> anyhow::Res
     Ok(resource)
 }
 
-/// Two proxies of one address would not both be built. An Infra becomes a ProxyServer too.
+/// Two proxies of one address would not both be built.
 fn stand_apart(kind: &str, number: usize, spec: &mut Value) {
-    let [.., b, c] = u32::try_from(number + 4).unwrap_or_default().to_be_bytes();
-    match kind {
-        "ProxyServer" => spec["networkConfig"]["serverIP"] = format!("10.9.{b}.{c}/8").into(),
-        "Infra" => {
-            let components = &mut spec["infraComponents"];
-            components["dhcp"] = serde_json::json!({ "enabled": false });
-            components["dns"]["enabled"] = false.into();
-            components["dns"]["serverIP"] = "10.0.0.2".into();
-            components["proxy"]["serverIP"] = format!("10.8.{b}.{c}").into();
-            spec["networkConfig"]["cidr"] = "10.0.0.0/8".into();
-            spec["networkConfig"]["gateway"] = "10.0.0.1".into();
-        }
-        _ => {}
+    if kind != "Infra" {
+        return;
     }
+    let [.., b, c] = u32::try_from(number + 4).unwrap_or_default().to_be_bytes();
+    let components = &mut spec["infraComponents"];
+    components["dhcp"] = serde_json::json!({ "enabled": false });
+    components["dns"]["enabled"] = false.into();
+    components["dns"]["serverIP"] = "10.0.0.2".into();
+    components["proxy"]["serverIP"] = format!("10.8.{b}.{c}").into();
+    spec["networkConfig"]["cidr"] = "10.0.0.0/8".into();
+    spec["networkConfig"]["gateway"] = "10.0.0.1".into();
 }
 
 /// The most that it ever had, and what it has, in MiB.
@@ -194,5 +194,5 @@ fn memory(pid: u32) -> anyhow::Result<(u64, u64)> {
         line.trim().trim_end_matches(" kB").parse::<u64>().ok()
     };
     let kib = |name| number(name).with_context(|| format!("/proc does not say {name}"));
-    Ok((kib("VmHWM:")? / 1024, kib("VmRSS:")? / 1024))
+    Ok((kib("VmHWM:")?.div_ceil(1024), kib("VmRSS:")?.div_ceil(1024)))
 }
