@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::KubeSchema;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::number_or_text::NumberOrText;
 use crate::rules::at;
 
 /// Requests and limits of one container.
@@ -35,12 +35,12 @@ pub struct Amounts {
     /// Processor time, for example 500m or 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "amount")]
-    pub cpu: Option<IntOrString>,
+    pub cpu: Option<NumberOrText>,
 
     /// Memory, for example 256Mi or 1Gi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "amount")]
-    pub memory: Option<IntOrString>,
+    pub memory: Option<NumberOrText>,
 }
 
 impl Resources {
@@ -57,14 +57,10 @@ impl Resources {
 impl Amounts {
     fn to_map(&self) -> BTreeMap<String, Quantity> {
         let named = [("cpu", &self.cpu), ("memory", &self.memory)];
-        named.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), quantity(amount.as_ref()?)))).collect()
-    }
-}
-
-fn quantity(amount: &IntOrString) -> Quantity {
-    match amount {
-        IntOrString::Int(number) => Quantity(number.to_string()),
-        IntOrString::String(text) => Quantity(text.clone()),
+        named
+            .into_iter()
+            .filter_map(|(name, amount)| Some((name.to_owned(), Quantity(amount.as_ref()?.to_string()))))
+            .collect()
     }
 }
 
@@ -96,10 +92,8 @@ mod tests {
 
     #[test]
     fn amounts_become_quantities() {
-        let resources = Resources {
-            limits: Some(Amounts { cpu: Some(IntOrString::Int(2)), memory: Some(IntOrString::String("1Gi".into())) }),
-            requests: None,
-        };
+        let resources =
+            Resources { limits: Some(Amounts { cpu: Some(2.into()), memory: Some("1Gi".into()) }), requests: None };
         let requirements = resources.to_requirements();
         let limits = requirements.limits.unwrap();
         assert_eq!((limits["cpu"].0.as_str(), limits["memory"].0.as_str()), ("2", "1Gi"));

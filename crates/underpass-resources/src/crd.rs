@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use crate::kinds::CATEGORY;
 
 /// Names of our objects become label values and, with a suffix, names of Services and Deployments.
-const LONGEST_NAME: i64 = 52;
+pub const LONGEST_NAME: usize = 52;
 
 pub(crate) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd.spec.names.categories = Some(vec![CATEGORY.to_owned()]);

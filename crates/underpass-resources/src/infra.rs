@@ -11,7 +11,7 @@ use crate::attachment::{self, ResolvedAttachment};
 use crate::dhcp_server::default_lease_time;
 use crate::duration::DurationText;
 use crate::name::{AttachmentReference, DomainName, Image, Label};
-use crate::proxy_server::{DataPlane, default_proxy_image, default_replicas};
+use crate::proxy_server::{DataPlane, OWN_PORTS, default_proxy_image, default_replicas, default_xds_port};
 use crate::rules::{at, different, in_order, inside, must_be_v4, outside_range};
 
 /// The network of the hosted cluster's machines, and what is to stand on it.
@@ -206,7 +206,11 @@ pub struct InfraDns {
 /// The proxy of a hosted cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = needed("serverIP", "the proxy's own address"))]
+#[x_kube(
+    validation = needed("serverIP", "the proxy's own address"),
+    validation = free("ignitionPorts"),
+    validation = free("konnectivityPorts")
+)]
 pub struct InfraProxy {
     /// Whether it is wanted.
     #[serde(default = "enabled")]
@@ -351,6 +355,16 @@ fn needed(field: &str, what: &str) -> Rule {
         format!("{field} is needed: {what}; write it, or enabled: false"),
     )
     .reason(kube::core::Reason::FieldValueRequired)
+}
+
+/// The ProxyServer that is made of it would be refused.
+fn free(field: &str) -> Rule {
+    let xds_port = default_xds_port();
+    at(
+        &format!(".{field}"),
+        format!("self.{field}.all(port, port != {xds_port} && !(port in {OWN_PORTS:?}))"),
+        format!("{field} has {xds_port} or one of 9901 to 9903, which the proxy needs for itself; choose another"),
+    )
 }
 
 fn enabled() -> bool {

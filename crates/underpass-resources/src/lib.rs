@@ -21,6 +21,7 @@ pub mod infra;
 pub mod intercept_request;
 mod kinds;
 pub mod name;
+pub mod number_or_text;
 pub mod proxy_backend;
 pub mod proxy_server;
 mod rules;
@@ -29,6 +30,7 @@ pub mod tunnel_proxy;
 pub mod workstation;
 
 pub use container_network::{ContainerNetwork, ContainerNetworkSpec, ContainerNetworkStatus};
+pub use crd::LONGEST_NAME;
 pub use dhcp_server::{DHCPServer, DHCPServerSpec, DHCPServerStatus};
 pub use dns_server::{DNSServer, DNSServerSpec, DNSServerStatus};
 pub use egress_gateway::{EgressGateway, EgressGatewaySpec, EgressGatewayStatus};

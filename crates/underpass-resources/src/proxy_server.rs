@@ -292,7 +292,7 @@ fn default_port() -> u16 {
     443
 }
 
-fn default_xds_port() -> u16 {
+pub(crate) fn default_xds_port() -> u16 {
     18000
 }
 

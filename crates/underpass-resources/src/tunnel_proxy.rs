@@ -1,13 +1,13 @@
 //! ContainerNetworkTunnelProxy: a pair of proxies that lets containers on a network reach servers on the host.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Host, IpAddress};
 use crate::name::{DomainName, Image, Label, ObjectName};
+use crate::number_or_text::NumberOrText;
 use crate::rules::{at, fixed, fixed_optional, fixed_set, here};
 
 /// Where the client proxy takes orders and data connections, inside its container: no tunnel can have these ports.
@@ -156,7 +156,7 @@ pub struct Tunnel {
     /// Port of that Service, by number or name. May be left out when it has only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "service_port")]
-    pub server_service_port: Option<IntOrString>,
+    pub server_service_port: Option<NumberOrText>,
 
     /// Service whose endpoints are to show where containers reach this tunnel. Left out: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,7 +195,7 @@ pub enum TunnelProtocol {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerReference<'a> {
     Address { host: &'a str, port: u16 },
-    Service { namespace: &'a str, name: &'a str, port: Option<&'a IntOrString> },
+    Service { namespace: &'a str, name: &'a str, port: Option<&'a NumberOrText> },
 }
 
 impl Tunnel {
@@ -370,7 +370,12 @@ pub enum ServerState {
 fn service_port(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
-        "anyOf": [{ "type": "integer", "minimum": 1, "maximum": 65535 }, { "type": "string", "maxLength": 63 }],
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "maxLength": 63,
+        "x-kubernetes-validations": [{
+            "rule": "type(self) == string || (self >= 1 && self <= 65535)",
+            "message": "is not a port; write a number from 1 to 65535, or the name of a port of the Service",
+        }],
     })
 }
 

@@ -12,19 +12,20 @@ use std::net::IpAddr;
 use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, ObjectMeta};
+use kube::api::{DynamicObject, ListParams, ObjectMeta};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tracing::warn;
 use underpass_plan::OWNER_LABEL;
 use underpass_plan::proxy_deployment::{DEPLOYMENT, asked_addresses};
-use underpass_resources::ProxyServer;
 use underpass_resources::attachment::ResolvedAttachment;
+use underpass_resources::{ProxyServer, kind};
 
-use crate::objects;
 use crate::reconcile::Key;
+use crate::{kinds, objects};
 
 /// Of a list, in one answer.
 const PAGE: u32 = 500;
@@ -74,10 +75,12 @@ impl Addresses {
         each(&deployments, made.clone(), |object| hold(&object.metadata, &json!(object))).await?;
         let pods: Api<Pod> = Api::all(client.clone());
         each(&pods, made, |pod| hold(&pod.metadata, &json!(pod))).await?;
-        let proxies: Api<ProxyServer> = Api::all(client.clone());
-        each(&proxies, ListParams::default(), |object| {
+        // Each by itself: one that cannot be read is not to hide all others.
+        let proxies = kinds::api(client, kind("ProxyServer").expect("it is one of ours"), None);
+        each(&proxies, ListParams::default(), |found| {
+            let Some(object) = read(found) else { return };
             let held = object.metadata.uid.as_ref().and_then(|uid| held.get(uid)).cloned().unwrap_or_default();
-            self.note(&key(object), object, &held);
+            self.note(&key(&object), &object, &held);
         })
         .await
     }
@@ -118,6 +121,16 @@ impl Addresses {
             let _ = self.wake.unbounded_send(key);
         }
     }
+}
+
+/// Of one that cannot be read nothing is known that counts; its own pass says so.
+fn read(found: &DynamicObject) -> Option<ProxyServer> {
+    let read = found.clone().try_parse();
+    if let Err(error) = &read {
+        let key = key(found);
+        warn!(%key, "a ProxyServer is left out when addresses are compared, because it cannot be read: {error}");
+    }
+    read.ok()
 }
 
 /// In one answer after the other.
@@ -186,7 +199,7 @@ fn rank(object: &ProxyServer, only_asks: bool) -> Rank {
     }
 }
 
-fn key(object: &ProxyServer) -> Key {
+fn key(object: &impl ResourceExt) -> Key {
     Key { namespace: object.namespace(), name: object.name_any() }
 }
 

@@ -1,10 +1,11 @@
 //! The proxy of a hosted cluster: which names of it lead to which Service of its control plane.
 
 use serde_json::{Value, json};
-use underpass_resources::Infra;
 use underpass_resources::infra::InfraProxy;
+use underpass_resources::name::Label;
+use underpass_resources::{Infra, LONGEST_NAME};
 
-use crate::place::{NAME_LENGTH, ObjectKind, Place, bounded, kind};
+use crate::place::{ObjectKind, Place, bounded, kind};
 use crate::proxy_server::key;
 
 const PROXY_SERVER: ObjectKind = kind("hostedcluster.densityops.com/v1alpha1", "ProxyServer", "proxyservers");
@@ -19,22 +20,27 @@ const IN_CLUSTER: [&str; 4] =
 
 pub(super) fn place(infra: &Infra) -> Place {
     let (namespace, name) = key(&infra.metadata);
-    Place { kind: PROXY_SERVER, namespace: namespace.to_owned(), name: bounded(&format!("{name}-proxy"), NAME_LENGTH) }
+    Place { kind: PROXY_SERVER, namespace: namespace.to_owned(), name: bounded(&format!("{name}-proxy"), LONGEST_NAME) }
 }
 
-/// The spec of the ProxyServer; `None` when none is wanted, or when the Infra does not say how the cluster is called. Fields that the Infra has
+/// The spec of the ProxyServer; `None` when none is wanted, or when the Infra does not say how the cluster is called or where its Services are.
+/// Fields that the Infra has
 /// no word about are left to whoever wants to set them.
 pub(super) fn wanted(infra: &Infra) -> Option<Value> {
     let (network, proxy, domain) = (&infra.spec.network_config, infra.spec.proxy()?, infra.spec.domain()?);
     let (address, (_, prefix)) = (proxy.server_ip.as_ref()?, network.cidr.parts()?);
     let attachment = network.attachment(key(&infra.metadata).0);
+    let services = infra.control_plane_namespace();
+    if services.len() > Label::MAX_LENGTH {
+        return None;
+    }
     let mut spec = json!({
         "networkConfig": {
             "serverIP": format!("{address}/{prefix}"),
             "networkAttachmentName": attachment.name,
             "networkAttachmentNamespace": attachment.namespace,
         },
-        "backends": backends(proxy, &infra.control_plane_namespace(), &domain),
+        "backends": backends(proxy, &services, &domain),
         "dataPlane": proxy.data_plane,
         "proxyImage": proxy.proxy_image,
         "replicas": proxy.replicas,

@@ -1,6 +1,7 @@
 //! What an Infra says of itself: how each component is, and whether all of them work.
 
 use serde_json::{Value, json};
+use underpass_resources::Infra;
 use underpass_resources::conditions::READY;
 use underpass_resources::infra::{ComponentStatus, InfraStatus};
 
@@ -36,11 +37,7 @@ fn ready(observed: &Observed, proxy: &Component) -> Ready {
         return Ready::no(cause.as_str(), message.clone());
     }
     match proxy {
-        Component::Unspoken => Ready::no(
-            "DomainMissing",
-            "the names that lead through the proxy end in clusterName.baseDomain: write dns.clusterName and dns.baseDomain, with enabled: false \
-             if no DNS server is wanted",
-        ),
+        Component::Unspoken => unspoken(&observed.object),
         Component::Taken(place) => Ready::no(
             "NameTaken",
             format!("{place} is somebody else's, and stays as it is: delete or rename it, or rename this Infra"),
@@ -52,6 +49,22 @@ fn ready(observed: &Observed, proxy: &Component) -> Ready {
         }
         Component::Absent | Component::Ready => others(observed),
     }
+}
+
+/// What is missing, so that nothing can be made of it.
+fn unspoken(infra: &Infra) -> Ready {
+    if infra.spec.domain().is_none() {
+        return Ready::no(
+            "DomainMissing",
+            "the names that lead through the proxy end in clusterName.baseDomain: write dns.clusterName and dns.baseDomain, with enabled: false \
+             if no DNS server is wanted",
+        );
+    }
+    let namespace = infra.control_plane_namespace();
+    let message = format!(
+        "the proxy would lead to Services in namespace {namespace}, and no namespace has a name that long: write proxy.controlPlaneNamespace"
+    );
+    Ready::no("NamespaceMissing", message)
 }
 
 /// With a proxy that works, or none that is wanted.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use underpass_resources::number_or_text::NumberOrText;
 use underpass_resources::tunnel_proxy::{ServerReference, Tunnel, TunnelProtocol};
 
 use super::observed::Observed;
@@ -26,24 +26,22 @@ pub(super) fn resolve(observed: &Observed, tunnel: &Tunnel) -> Result<(String, u
 
 fn service_port<'s>(
     service: &'s Service,
-    wanted: Option<&IntOrString>,
+    wanted: Option<&NumberOrText>,
     protocol: TunnelProtocol,
 ) -> Result<&'s ServicePort, String> {
     let (namespace, name) = key(&service.metadata);
     let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
     let fits = |port: &&ServicePort| match wanted {
         None => true,
-        Some(IntOrString::Int(number)) => port.port == *number,
-        Some(IntOrString::String(name)) => port.name.as_ref() == Some(name),
+        Some(NumberOrText::Number(number)) => number.as_i64() == Some(port.port.into()),
+        Some(NumberOrText::Text(name)) => port.name.as_ref() == Some(name),
     };
     let same_protocol = |port: &&ServicePort| port.protocol.as_deref().unwrap_or("TCP") == word(protocol);
     let candidates: Vec<_> = ports.iter().filter(same_protocol).filter(fits).collect();
     match (candidates.as_slice(), wanted) {
         ([port], _) => Ok(port),
         ([], None) => Err(format!("the Service {namespace}/{name} has no {} port", word(protocol))),
-        ([], Some(wanted)) => {
-            Err(format!("the Service {namespace}/{name} has no {} port {}", word(protocol), shown(wanted)))
-        }
+        ([], Some(wanted)) => Err(format!("the Service {namespace}/{name} has no {} port {}", word(protocol), wanted)),
         _ => Err(format!("the Service {namespace}/{name} has several ports; say which with serverServicePort")),
     }
 }
@@ -92,12 +90,5 @@ pub(super) fn word(protocol: TunnelProtocol) -> &'static str {
     match protocol {
         TunnelProtocol::Tcp => "TCP",
         TunnelProtocol::Udp => "UDP",
-    }
-}
-
-fn shown(port: &IntOrString) -> String {
-    match port {
-        IntOrString::Int(number) => number.to_string(),
-        IntOrString::String(name) => name.clone(),
     }
 }
