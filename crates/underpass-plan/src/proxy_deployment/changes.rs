@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use underpass_resources::ProxyServer;
 use underpass_resources::proxy_server::ProxyServerSpec;
 
-use super::network::Network;
+use super::network::{self, Network};
 use super::{Observed, is_ours, objects, own, place, pods};
 use crate::made::{sealed, stands};
 use crate::place::{Place, hash};
 use crate::plan::Action;
+use crate::proxy_server::key;
 
 /// The writer of everything here, by whose name the server remembers which fields are ours.
 const OURSELVES: &str = "underpass";
@@ -31,15 +32,22 @@ pub(super) fn actions(observed: &Observed, network: &Network) -> Vec<Action> {
     let wanted = objects::wanted(observed, network);
     let mut actions: Vec<Action> = Vec::new();
     for (place, object) in &wanted {
-        let object = finished(&observed.object, place, object.clone(), own(observed, place));
+        let object = finished(observed, place, object.clone());
         if own(observed, place).is_none_or(|found| !stands(&object, found)) {
             actions.push(Action::ApplyObject { place: place.clone(), object: Box::new(object) });
         }
     }
-    let stays = |place: &Place| matches!(network, Network::Unusable(_)) && place.kind == place::DEPLOYMENT;
-    actions.extend(superfluous(observed, |place| !stays(place) && !wanted.iter().any(|(other, _)| other == place)));
+    actions.extend(superfluous(observed, |place| {
+        !stays(observed, network, place) && !wanted.iter().any(|(other, _)| other == place)
+    }));
     actions.extend(forgotten);
     actions
+}
+
+/// What the pods that are there live on, though it is not wanted any more. Those of a network that cannot be joined now are not replaced.
+fn stays(observed: &Observed, network: &Network, place: &Place) -> bool {
+    let is_kept = matches!(network, Network::Unusable(_)) && place.namespace == key(&observed.object.metadata).0;
+    is_kept || place.kind == place::SERVICE_ACCOUNT && pods::accounts(&observed.pods).contains(place.name.as_str())
 }
 
 /// Objects of ours that should not be there. The Role has the record of what stands in other namespaces: it goes when nothing else is left.
@@ -63,21 +71,30 @@ pub(super) fn taken(observed: &Observed, network: &Network) -> Option<Place> {
     objects::wanted(observed, network).into_iter().map(|(place, _)| place).find(is_foreign)
 }
 
-/// How many pods there are to be: as many as somebody has scaled the Deployment to, else as the object says.
+/// How many pods there are to be: as many as somebody has scaled the Deployment to, else as the object says. Several that could not take turns
+/// would all have the same address.
 pub(super) fn replicas(observed: &Observed) -> u32 {
+    let by_hand = scaled_by_hand(observed).filter(|count| *count <= 1 || network::refuses_turns(observed).is_none());
+    by_hand.unwrap_or(observed.object.spec.replicas)
+}
+
+/// How many pods somebody has scaled the Deployment to, since the object last said something about that.
+pub(super) fn scaled_by_hand(observed: &Observed) -> Option<u32> {
     let proxy = &observed.object;
-    let by_hand = own(observed, &place::deployment(proxy))
+    own(observed, &place::deployment(proxy))
         .filter(|found| annotation(found, DECLARED) == Some(&declared(proxy)) && has_another_owner(found, &REPLICAS))
-        .and_then(|found| u32::try_from(found["spec"]["replicas"].as_u64()?).ok());
-    by_hand.unwrap_or(proxy.spec.replicas)
+        .and_then(|found| u32::try_from(found["spec"]["replicas"].as_u64()?).ok())
 }
 
 /// Without what was changed by hand, and with the hash of what is left.
-fn finished(proxy: &ProxyServer, place: &Place, mut object: Value, found: Option<&Value>) -> Value {
+fn finished(observed: &Observed, place: &Place, mut object: Value) -> Value {
     if place.kind == place::DEPLOYMENT {
-        let declared = declared(proxy);
-        if let Some(found) = found.filter(|found| annotation(found, DECLARED) == Some(&declared)) {
-            leave_by_hand(&mut object, found);
+        let declared = declared(&observed.object);
+        if scaled_by_hand(observed) == Some(replicas(observed)) {
+            object["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
+        }
+        if let Some(found) = own(observed, place).filter(|found| annotation(found, DECLARED) == Some(&declared)) {
+            leave_amounts(&mut object, found);
         }
         object["metadata"]["annotations"][DECLARED] = json!(declared);
     }
@@ -89,10 +106,7 @@ fn declared(proxy: &ProxyServer) -> String {
     hash(json!([replicas, data_plane, resources, manager_resources]).to_string().as_bytes())
 }
 
-fn leave_by_hand(object: &mut Value, found: &Value) {
-    if has_another_owner(found, &REPLICAS) {
-        object["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
-    }
+fn leave_amounts(object: &mut Value, found: &Value) {
     let containers = object["spec"]["template"]["spec"]["containers"].as_array_mut();
     for container in containers.into_iter().flatten() {
         let key = format!("k:{}", json!({ "name": container["name"] }));

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use underpass_resources::address::IpAddress;
@@ -76,7 +77,7 @@ impl Network {
             Ok(config) => config,
             Err(finding) => return Self::Unusable(finding),
         };
-        let known = spec.network_config.server_ip.prefix_length().or_else(|| prefix_of(&config));
+        let known = spec.network_config.server_ip.prefix_length().or_else(|| prefix_of(&config, address));
         let usual = if address.is_ipv4() { USUAL_PREFIX.0 } else { USUAL_PREFIX.1 };
         let gateway = spec.network_config.gateway.as_ref().and_then(IpAddress::address);
         Self::Joined(Joined {
@@ -144,6 +145,14 @@ pub(super) fn is_static(template: &Value) -> bool {
     asked.is_some_and(|asked| !asked.contains(PLACEHOLDER))
 }
 
+/// Why several pods cannot take turns at the address, where that is so; a network that is not there refuses nothing yet.
+pub(super) fn refuses_turns(observed: &Observed) -> Option<Finding> {
+    let network = &observed.object.spec.network_config;
+    let definition = network.attachment.resolve(key(&observed.object.metadata).0)?;
+    let is_there = matches!(observed.attachment, Attachment::Found { .. });
+    is_there.then(|| usable(&observed.attachment, &definition, true).err()).flatten()
+}
+
 /// What the definition says, if pods can join by it with an address of our choice.
 fn usable(attachment: &Attachment, definition: &ResolvedAttachment, floats: bool) -> Result<Value, Finding> {
     let ResolvedAttachment { namespace, name } = definition;
@@ -163,8 +172,10 @@ fn usable(attachment: &Attachment, definition: &ResolvedAttachment, floats: bool
             return no(NOT_FOUND, message);
         }
         // A file on the nodes says the rest.
-        Attachment::Found { config: None } => return Ok(Value::Null),
-        Attachment::Found { config: Some(config) } => config,
+        Attachment::Found { config } => match config.as_deref().map(str::trim) {
+            None | Some("") => return Ok(Value::Null),
+            Some(config) => config,
+        },
     };
     let Ok(config) = serde_json::from_str::<Value>(config) else {
         let message = format!("spec.config of NetworkAttachmentDefinition {namespace}/{name} is not JSON: correct it");
@@ -182,7 +193,7 @@ fn usable(attachment: &Attachment, definition: &ResolvedAttachment, floats: bool
     }
     let message = format!(
         "NetworkAttachmentDefinition {namespace}/{name} cannot give a pod the address that it asks for: its ipam must be of \
-         type static or host-local, or a plugin of it must declare capabilities {{\"ips\": true}}"
+         type static or host-local, or a plugin of it must declare capabilities {{\"ips\": true}}; one of OVN-Kubernetes must have no subnets"
     );
     no("NADUnsuitable", message)
 }
@@ -202,7 +213,13 @@ fn ipam(config: &Value) -> Option<&Value> {
 /// While pods take turns all ask for the same one, outside of whatever range is given away there.
 fn takes_addresses(config: &Value, floats: bool) -> bool {
     ipam(config).is_some_and(|ipam| ipam["type"] == "static" || ipam["type"] == "host-local" && !floats)
-        || plugins(config).iter().any(|plugin| plugin["capabilities"]["ips"] == true)
+        || plugins(config).iter().any(|plugin| plugin["capabilities"]["ips"] == true || is_ovn_without_subnets(plugin))
+}
+
+/// OVN-Kubernetes gives addresses itself where it knows subnets, and else takes the one that a pod asks for.
+fn is_ovn_without_subnets(plugin: &Value) -> bool {
+    let subnets = plugin["subnets"].as_str().unwrap_or_default();
+    plugin["type"] == "ovn-k8s-cni-overlay" && subnets.is_empty()
 }
 
 /// Whether pods send by a gateway what they send from their address there, and nothing else: a route to it, which the plugin `sbr` puts into
@@ -218,11 +235,29 @@ fn sends_by(config: &Value, gateway: IpAddr) -> bool {
             && routes.is_some_and(|all| all.iter().any(leads))
 }
 
-/// The size of the network, where the definition says it.
-fn prefix_of(config: &Value) -> Option<u8> {
+/// The size of the network, where the definition says it: of the networks that it names the one with the address, else the first of its family.
+fn prefix_of(config: &Value, address: IpAddr) -> Option<u8> {
     let ipam = ipam(config)?;
-    let said = [&ipam["addresses"][0]["address"], &ipam["subnet"], &ipam["ranges"][0][0]["subnet"], &ipam["range"]];
-    said.into_iter().find_map(|text| text.as_str()?.split_once('/')?.1.parse().ok())
+    let each = |list: &'static str, field: &'static str| {
+        ipam[list].as_array().into_iter().flatten().map(move |item| &item[field])
+    };
+    let ranges = ipam["ranges"].as_array().into_iter().flatten().filter_map(|set| set.as_array()).flatten();
+    let said = each("addresses", "address")
+        .chain([&ipam["subnet"]])
+        .chain(ranges.map(|range| &range["subnet"]))
+        .chain([&ipam["range"]])
+        .chain(each("ipRanges", "range"));
+    let of_family = |network: &IpNet| network.addr().is_ipv4() == address.is_ipv4();
+    let networks: Vec<IpNet> = said.filter_map(network).filter(of_family).collect();
+    let with_it = networks.iter().find(|network| network.contains(&address));
+    with_it.or(networks.first()).map(IpNet::prefix_len)
+}
+
+/// `10.0.0.0/24`, or from where in it addresses are given: `10.0.0.20-10.0.0.50/24`.
+fn network(text: &Value) -> Option<IpNet> {
+    let (addresses, prefix) = text.as_str()?.split_once('/')?;
+    let first = addresses.split('-').next()?.trim();
+    IpNet::new(first.parse().ok()?, prefix.parse().ok()?).ok()
 }
 
 #[cfg(test)]
@@ -268,5 +303,48 @@ mod tests {
         assert_eq!(asked(3, "Pending"), [address(), address()]);
         assert_eq!(asked(1, "Failed"), [address(), vec![]]);
         assert!(asked_addresses(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn the_size_of_the_network_is_that_of_the_address() {
+        let size = |ipam: Value, address: &str| prefix_of(&json!({ "ipam": ipam }), address.parse().unwrap());
+        let both = json!({
+            "type": "static",
+            "addresses": [{ "address": "10.1.0.1/16" }, { "address": "10.2.0.1/20" }, { "address": "fd00::1/64" }],
+        });
+        assert_eq!(size(both.clone(), "10.2.0.4"), Some(20));
+        assert_eq!(size(both.clone(), "10.1.0.4"), Some(16));
+        assert_eq!(size(both.clone(), "192.168.0.4"), Some(16), "the first of its family");
+        assert_eq!(size(both, "fd00::4"), Some(64));
+        let ranges =
+            json!({ "type": "host-local", "ranges": [[{ "subnet": "fd00::/64" }], [{ "subnet": "10.1.0.0/22" }]] });
+        assert_eq!(size(ranges, "10.1.0.4"), Some(22));
+        assert_eq!(size(json!({ "type": "host-local", "subnet": "10.1.0.0/25" }), "10.1.0.4"), Some(25));
+        assert_eq!(size(json!({ "type": "whereabouts", "range": "10.1.0.5-10.1.0.9/21" }), "10.1.0.4"), Some(21));
+        assert_eq!(size(json!({ "type": "static" }), "10.1.0.4"), None);
+    }
+
+    #[test]
+    fn which_definitions_give_a_pod_the_address_that_it_asks_for() {
+        let definition = ResolvedAttachment { namespace: "hosted".to_owned(), name: "vlan".to_owned() };
+        let gives = |config: &str, floats: bool| {
+            let attachment = Attachment::Found { config: Some(config.to_owned()) };
+            usable(&attachment, &definition, floats).is_ok()
+        };
+        let ovn = r#"{"type": "ovn-k8s-cni-overlay", "topology": "localnet"}"#;
+        let ovn_with_subnets = r#"{"type": "ovn-k8s-cni-overlay", "topology": "layer2", "subnets": "10.1.0.0/24"}"#;
+        for (config, alone, by_turns) in [
+            ("", true, true),
+            (r#"{"type": "macvlan"}"#, false, true),
+            (r#"{"type": "macvlan", "ipam": {"type": "static"}}"#, true, true),
+            (r#"{"type": "macvlan", "ipam": {"type": "host-local"}}"#, true, false),
+            (r#"{"type": "macvlan", "ipam": {"type": "dhcp"}}"#, false, false),
+            (r#"{"type": "macvlan", "ipam": {"type": "dhcp"}, "capabilities": {"ips": true}}"#, true, true),
+            (ovn, true, true),
+            (ovn_with_subnets, false, true),
+            ("{", false, false),
+        ] {
+            assert_eq!((gives(config, false), gives(config, true)), (alone, by_turns), "{config}");
+        }
     }
 }

@@ -12,26 +12,28 @@ use underpass_resources::{HOSTED_CLUSTER_GROUP, ProxyServer};
 
 use super::network::{self, Network};
 use super::place::{self, RECORD};
-use super::{Observed, changes, own, pod};
+use super::{Observed, changes, own, pod, pods};
 use crate::made::{OWNER_ANNOTATION, OWNER_LABEL};
 use crate::place::{Place, hash};
 use crate::proxy_server::{Bootstrap, key};
 
 const ROLES: &str = "rbac.authorization.k8s.io";
 
-/// With the place of each. The Deployment is left out as long as its network cannot be joined: one that runs stays as it is.
+/// With the place of each. The Deployment is left out as long as its network cannot be joined: one that runs stays as it is. What pods need that
+/// are there, they have until they are gone, whatever is asked of the next ones.
 pub(super) fn wanted(observed: &Observed, network: &Network) -> Vec<(Place, Value)> {
     let (proxy, replicas) = (&observed.object, changes::replicas(observed));
+    let by_turns = replicas > 1 || pods::take_turns(&observed.pods);
     let mut all = Vec::new();
     if proxy.spec.service_account_name.is_none() {
         all.push((place::account(proxy), json!({ "automountServiceAccountToken": false })));
     }
-    all.push((place::role(proxy), json!({ "rules": rules(proxy, replicas) })));
-    all.push((place::binding(proxy), binding(proxy, "Role", &place::role(proxy).name)));
+    all.push((place::role(proxy), json!({ "rules": rules(proxy, by_turns) })));
+    all.push((place::binding(proxy), binding(observed, "Role", &place::role(proxy).name)));
     if observed.site.openshift {
-        all.push((place::constraints_binding(proxy), binding(proxy, "ClusterRole", CONSTRAINTS_ROLE)));
+        all.push((place::constraints_binding(proxy), binding(observed, "ClusterRole", CONSTRAINTS_ROLE)));
         if pod::moves_an_address(observed, network) {
-            let binding = binding(proxy, "ClusterRole", REPLICAS_CONSTRAINTS_ROLE);
+            let binding = binding(observed, "ClusterRole", REPLICAS_CONSTRAINTS_ROLE);
             all.push((place::replicas_constraints_binding(proxy), binding));
         }
     }
@@ -42,6 +44,8 @@ pub(super) fn wanted(observed: &Observed, network: &Network) -> Vec<(Place, Valu
     all.push((place::service(proxy), json!({ "spec": service(proxy) })));
     if replicas > 1 {
         all.push((place::budget(proxy), json!({ "spec": budget(proxy) })));
+    }
+    if by_turns {
         all.push((place::lease(proxy), json!({})));
     }
     if !matches!(network, Network::Unusable(_)) {
@@ -49,7 +53,7 @@ pub(super) fn wanted(observed: &Observed, network: &Network) -> Vec<(Place, Valu
         all.push((place::deployment(proxy), json!({ "spec": deployment(observed, &template) })));
     }
     for namespace in place::target_namespaces(proxy).intersection(&observed.namespaces) {
-        let binding = binding(proxy, "ClusterRole", TARGETS_ROLE);
+        let binding = binding(observed, "ClusterRole", TARGETS_ROLE);
         all.push((place::target_binding(proxy, namespace), binding));
     }
     for (place, object) in &mut all {
@@ -111,14 +115,14 @@ pub(super) fn selector(proxy: &ProxyServer) -> Value {
     json!({ "app": "proxy-server", HOSTED_CLUSTER_GROUP: place::instance(proxy) })
 }
 
-fn rules(proxy: &ProxyServer, replicas: u32) -> Value {
+fn rules(proxy: &ProxyServer, by_turns: bool) -> Value {
     let name = key(&proxy.metadata).1;
     let group = [HOSTED_CLUSTER_GROUP];
     let mut rules = vec![
         json!({ "apiGroups": group, "resources": ["proxyservers"], "resourceNames": [name], "verbs": ["get", "list", "watch"] }),
         json!({ "apiGroups": group, "resources": ["proxyservers/status"], "resourceNames": [name], "verbs": ["patch"] }),
     ];
-    if replicas > 1 {
+    if by_turns {
         let lease = place::lease(proxy).name;
         rules.push(json!({
             "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [lease],
@@ -128,10 +132,16 @@ fn rules(proxy: &ProxyServer, replicas: u32) -> Value {
     json!(rules)
 }
 
-fn binding(proxy: &ProxyServer, kind: &str, role: &str) -> Value {
+/// For the account of the next pods, and for those of the pods that are there.
+fn binding(observed: &Observed, kind: &str, role: &str) -> Value {
+    let (proxy, next) = (&observed.object, pod::account(&observed.object));
+    let mut accounts = pods::accounts(&observed.pods);
+    accounts.insert(&next);
+    let namespace = key(&proxy.metadata).0;
+    let subject = |name: &str| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace });
     json!({
         "roleRef": { "apiGroup": ROLES, "kind": kind, "name": role },
-        "subjects": [{ "kind": "ServiceAccount", "name": pod::account(proxy), "namespace": key(&proxy.metadata).0 }],
+        "subjects": accounts.into_iter().map(subject).collect::<Vec<_>>(),
     })
 }
 

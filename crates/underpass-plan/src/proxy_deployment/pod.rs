@@ -15,6 +15,8 @@ use crate::proxy_server::key;
 
 /// The user that our image names, which exists nowhere else.
 const USER: u32 = 65532;
+/// The container that takes serverIP when it is the pod's turn.
+pub(super) const ADDRESS: &str = "address";
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// What Multus calls the first network that a pod joins beside that of all pods.
 const INTERFACE: &str = "net1";
@@ -138,7 +140,7 @@ fn address(observed: &Observed, joined: &Joined) -> Value {
     ];
     args.extend(joined.gateway.as_ref().map(|gateway| format!("--gateway={gateway}")));
     json!({
-        "name": "address",
+        "name": ADDRESS,
         "image": our_image(observed),
         "imagePullPolicy": "IfNotPresent",
         "args": args,

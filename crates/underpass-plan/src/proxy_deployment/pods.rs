@@ -1,5 +1,6 @@
 //! What the Deployment and its pods show.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -10,6 +11,7 @@ use underpass_resources::proxy_server::PodReport;
 
 use super::Observed;
 use super::network::NETWORKS;
+use super::pod::ADDRESS;
 
 /// On the Lease: who else has the address.
 pub(super) const CONFLICT: &str = "underpass.dev/address-conflict";
@@ -52,6 +54,26 @@ pub(super) fn name(pod: &Pod) -> &str {
 pub(super) fn runs(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && phase == Some("Running")
+}
+
+/// Those that may still do something.
+fn alive(pods: &[Pod]) -> impl Iterator<Item = &Pod> {
+    let has_ended = |pod: &&Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase.is_some_and(|phase| ["Succeeded", "Failed"].contains(&phase))
+    };
+    pods.iter().filter(move |pod| !has_ended(pod))
+}
+
+/// Under which accounts they run.
+pub(super) fn accounts(pods: &[Pod]) -> BTreeSet<&str> {
+    alive(pods).filter_map(|pod| pod.spec.as_ref()?.service_account_name.as_deref()).collect()
+}
+
+/// Whether one of them gets the address when it is its turn.
+pub(super) fn take_turns(pods: &[Pod]) -> bool {
+    let containers = alive(pods).filter_map(|pod| pod.spec.as_ref()).flat_map(|spec| &spec.containers);
+    containers.into_iter().any(|container| container.name == ADDRESS)
 }
 
 /// Whether a node has had time to set up its network, and has not: what keeps it is told in Events of the pod alone.
@@ -130,12 +152,24 @@ pub(super) fn trouble(deployment: Option<&Deployment>, pods: &[Pod]) -> Option<(
             return Some(("ContainerFailed", message));
         }
     }
+    let unplaced = pods.iter().find_map(|pod| Some((pod, unschedulable(pod)?)));
+    if let Some((pod, why)) = unplaced {
+        return Some(("Unschedulable", format!("no node takes pod {}: {why}", name(pod))));
+    }
     let conditions = deployment?.status.as_ref()?.conditions.as_ref()?;
     let refused =
         conditions.iter().find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")?;
     let why = refused.message.as_deref().unwrap_or_default();
     let reason = if why.contains("security context constraint") { "SCCDenied" } else { "PodsRefused" };
     Some((reason, format!("the cluster refuses to make a pod: {why}")))
+}
+
+/// Why the scheduler finds no node for it.
+fn unschedulable(pod: &Pod) -> Option<&str> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let placed = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    // It may wait for something else, and says nothing then.
+    (placed.reason.as_deref() == Some("Unschedulable")).then(|| placed.message.as_deref().unwrap_or_default())
 }
 
 fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use underpass_resources::conditions::{self, Finding, READY, Truth};
 use underpass_resources::proxy_server::{BackendStatus, DataPlane, PodReport, ProxyServerStatus as Status};
 
-use super::network::{NETWORK_READY, Network};
+use super::network::{self, NETWORK_READY, Network};
 use super::{Observed, changes, deployment, own, place, pods};
 use crate::place::Place;
 use crate::plan::{Event, Severity};
@@ -57,6 +57,7 @@ pub(super) fn tell(observed: &Observed, network: &Network) -> Told {
     let findings = std::iter::once(ready).chain(parts);
     let mut told = record(observed, &facts.shown(), findings);
     told.events.extend(facts.assumed_prefix());
+    told.events.extend(facts.scaled_back());
     Told { look_again_after, ..told }
 }
 
@@ -186,6 +187,16 @@ impl Facts<'_> {
         };
         let event = || Event { severity: Severity::Warning, reason: "PrefixAssumed", note: note() };
         (joined.prefix_is_assumed && is_new).then(event)
+    }
+
+    /// Told as long as it is so, which is until it is mended.
+    fn scaled_back(&self) -> Option<Event> {
+        let Network::Joined(joined) = self.network else { return None };
+        let (wished, granted) = (changes::scaled_by_hand(self.observed)?, changes::replicas(self.observed));
+        let why = network::refuses_turns(self.observed).filter(|_| wished != granted)?;
+        let (address, why) = (joined.address, why.message);
+        let note = format!("scaled by hand to {wished}, and back to {granted}, since all would have {address}: {why}");
+        Some(Event { severity: Severity::Warning, reason: "ScaledBack", note })
     }
 
     /// The pod that was given the address for good.
