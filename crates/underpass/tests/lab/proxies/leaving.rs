@@ -47,22 +47,26 @@ pub(super) fn takes_everything_along_and_nothing_of_another(lab: &Lab, plane: Pl
     assert_eq!((bindings(&one), bindings(&other)), (2, 1));
     site.apply(&edge(&[&one]));
     wait_until("no right is left where nothing leads to", PATIENCE, || (bindings(&other) == 0).then_some(()));
-    let uid = site.kubectl().ok("get proxyserver edge -o jsonpath={.metadata.uid}");
-    let made = || lab.kubectl().ok(&format!("get {KINDS} -A -l underpass.dev/owner-uid={uid} -o name"));
-    assert_eq!(kinds(&made()), expected(plane, replicas));
+    let uid = site.uid("edge");
+    assert_eq!(kinds(&made_for(lab, &uid)), expected(plane, replicas));
     site.kubectl().ok("delete proxyserver edge --timeout=110s");
-    assert_eq!(made(), "");
+    assert_eq!(made_for(lab, &uid), "");
     assert_eq!(bindings(&one), 1);
     site.is_ready("second");
     site.kubectl().ok("delete proxyserver second --timeout=110s");
 }
 
+/// Everything, in all namespaces.
+pub(super) fn made_for(lab: &Lab, uid: &str) -> String {
+    lab.kubectl().ok(&format!("get {KINDS} -A -l underpass.dev/owner-uid={uid} -o name"))
+}
+
 /// Of `deployment.apps/NAME` and the like: every one must have been there to be gone.
-fn kinds(names: &str) -> BTreeSet<&str> {
+pub(super) fn kinds(names: &str) -> BTreeSet<&str> {
     names.lines().filter_map(|name| name.split(['.', '/']).next()).collect()
 }
 
-fn expected(plane: Plane, replicas: usize) -> BTreeSet<&'static str> {
+pub(super) fn expected(plane: Plane, replicas: usize) -> BTreeSet<&'static str> {
     let with_envoy = WITH_ENVOY.into_iter().filter(|_| plane != Plane::Native);
     let of_several = OF_SEVERAL.into_iter().filter(|_| replicas > 1);
     ALWAYS.into_iter().chain(with_envoy).chain(of_several).collect()

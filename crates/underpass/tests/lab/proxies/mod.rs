@@ -11,6 +11,7 @@ mod leaving;
 mod refused;
 mod replicas;
 mod routed;
+mod switched;
 mod troubles;
 mod under_load;
 
@@ -80,7 +81,9 @@ fn machines_reach_hosted_control_planes_through_proxies() {
     let turn = Mutex::new(());
     std::thread::scope(|measured| {
         let others = turn.lock().unwrap();
-        for (plane, subnets) in [(Plane::Envoy, [113, 118]), (Plane::Native, [114, 119])] {
+        for (plane, subnets) in
+            [(Plane::Envoy, [113, 118]), (Plane::Native, [114, 119]), (Plane::NewestEnvoy, [134, 135])]
+        {
             let (lab, turn) = (&lab, &turn);
             measured.spawn(move || {
                 under_load::changes_are_obeyed_and_no_connection_breaks(lab, plane, subnets[0], turn);
@@ -104,6 +107,8 @@ fn side_by_side(lab: &Lab) {
         Box::new(|| replicas::one_becomes_several_and_two_never_have_the_address(lab, Plane::Native, 128)),
         Box::new(|| killed::containers_serve_again(lab, Plane::Envoy, 120)),
         Box::new(|| killed::containers_serve_again(lab, Plane::Native, 121)),
+        Box::new(|| killed::containers_serve_again(lab, Plane::NewestEnvoy, 133)),
+        Box::new(|| switched::one_data_plane_follows_the_other(lab, 136)),
         Box::new(|| refused::a_port_that_is_taken_is_told_and_tried_again(lab, Plane::Envoy, 122)),
         Box::new(|| refused::a_port_that_is_taken_is_told_and_tried_again(lab, Plane::Native, 123)),
         Box::new(|| crossing::by_name_by_port_and_by_default(lab, Plane::Envoy, 110)),
@@ -202,15 +207,19 @@ impl<'a> Site<'a> {
         })
     }
 
+    /// What is said of the newest generation: status, reason and message.
     fn condition(&self, name: &str, condition: &str) -> Option<(String, String, String)> {
         let object = self.kubectl().json(&format!("get proxyserver {name}"));
+        if object["status"]["observedGeneration"] != object["metadata"]["generation"] {
+            return None;
+        }
         let conditions = object["status"]["conditions"].as_array()?.clone();
         let found = conditions.into_iter().find(|one| one["type"] == condition)?;
         let word = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
         Some((word("status"), word("reason"), word("message")))
     }
 
-    /// Waits until the condition has that status and reason, for the newest generation. Its message.
+    /// Waits until the condition has that status and reason. Its message.
     #[track_caller]
     fn becomes(&self, name: &str, condition: &str, status: &str, reason: &str) -> String {
         wait_until(&format!("{condition}={status} {reason} of {name}"), ROLLOUT, || {
@@ -222,6 +231,10 @@ impl<'a> Site<'a> {
     #[track_caller]
     fn is_ready(&self, name: &str) {
         assert_eq!(self.becomes(name, "Ready", "True", "DeploymentReady"), "Proxy deployment is ready");
+    }
+
+    fn uid(&self, name: &str) -> String {
+        self.kubectl().ok(&format!("get proxyserver {name} -o jsonpath={{.metadata.uid}}"))
     }
 
     /// Its only pod, by name; of several, all.
