@@ -52,6 +52,11 @@ impl Home {
         serde_json::from_slice(&fs::read(&self.file).ok()?).ok()
     }
 
+    /// Whether nothing was ever made in an engine, or everything is gone again. What cannot be known is not so.
+    pub fn is_nowhere(&self) -> bool {
+        self.file.try_exists().is_ok_and(|exists| !exists)
+    }
+
     /// Nothing stands anywhere any more.
     pub fn forget(&self) -> io::Result<()> {
         match fs::remove_file(&self.file) {
@@ -120,14 +125,17 @@ mod tests {
         std::os::unix::fs::symlink(&socket, &link).unwrap();
         let address = |path: &Path| format!("unix://{}", path.display());
         let home = Home::in_folder(&folder.path().join("data"));
-        assert_eq!(home.place(), None);
+        assert_eq!((home.place(), home.is_nowhere()), (None, true));
         home.write(&engine(EngineKind::Docker, address(&socket))).unwrap();
+        assert!(!home.is_nowhere());
         let place = home.place().unwrap();
         assert!(place.is(&engine(EngineKind::Docker, address(&link))));
         assert!(!place.is(&engine(EngineKind::Podman, address(&socket))));
         assert!(!place.is(&engine(EngineKind::Docker, address(folder.path()))));
         home.forget().unwrap();
         home.forget().unwrap();
-        assert_eq!(home.place(), None);
+        assert_eq!((home.place(), home.is_nowhere()), (None, true));
+        fs::write(folder.path().join("data").join(FILE), "half of i").unwrap();
+        assert_eq!((home.place(), home.is_nowhere()), (None, false));
     }
 }

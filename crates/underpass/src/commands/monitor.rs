@@ -83,13 +83,16 @@ async fn said_done() -> bool {
     said.is_ok_and(|said| said.is_ok_and(|said| said.contains(WORD)))
 }
 
-/// What needs no engine goes first, whether or not there is one.
+/// What needs no engine goes first, whether or not there is one. Where the dead never made anything in one, none is waited for.
 async fn clean_up(sweep: &Sweep, workplace: &Workplace, mut turn: Turn) -> anyhow::Result<Cleaned> {
     underpass_engines::remove_stale_locks();
     let (began, mut troubles) = (Instant::now(), 0);
     loop {
         let cleaned = async {
             sweep.remove_outside_of_the_engine().await?;
+            if workplace.home().is_nowhere() {
+                return Ok(());
+            }
             remove_until_nothing_comes(sweep).await
         };
         let Err(error) = cleaned.await else {

@@ -50,3 +50,13 @@ fn a_watchdog_holds_nothing_of_whoever_started_us() {
     let shared: BTreeSet<_> = descriptors_of(pid.try_into().unwrap()).intersection(&ours).cloned().collect();
     assert_eq!(shared, BTreeSet::new());
 }
+
+/// Nobody waits for an engine in which nothing was made: neither its watchdog, nor whoever comes next.
+#[test]
+fn of_an_up_that_never_used_an_engine_nothing_is_looked_for_in_one() {
+    let up = crate::server::embedded_up();
+    until_watched(&up);
+    let ended = up.end(Signal::KILL);
+    assert!(ended.stderr.contains("the controllers were killed"), "{ended}");
+    assert!(!ended.stderr.contains("not everything could be removed"), "{ended}");
+}
