@@ -133,12 +133,11 @@ impl Flows {
         }
     }
 
-    /// Ends the flows of routes that the table no longer has: there is no conversation to finish.
+    /// Ends the flows that the new table leads elsewhere, or nowhere: there is no conversation to finish, a client may never fall silent,
+    /// and of an endpoint that is gone nothing is heard.
     pub(crate) fn on_table(&mut self, ctx: &mut Context) {
         for key in self.flows.keys() {
-            let removed =
-                |record: &Record| record.chosen.as_ref().is_some_and(|chosen| chosen.route.removed.load(Relaxed));
-            if self.flows.get_mut(key).is_some_and(|flow| removed(&flow.record)) {
+            if self.flows.get_mut(key).is_some_and(|flow| !flow.goes_on(ctx)) {
                 self.end(key, End::Drained, ctx);
             }
         }
@@ -173,11 +172,10 @@ impl Flows {
         if !ctx.within_rate(ends.client.ip()) {
             return Err((record, End::TooManyFromSource));
         }
-        let Some(listener) = ctx.live.listener(record.listener()) else { return Err((record, End::Drained)) };
-        let facts = Facts { source: ends.client.ip().to_canonical(), opening: Opening::Datagram };
-        let (route, rule) = match ctx.live.table.decide(listener, &facts) {
-            Decision::Connect { route, rule } => (ctx.live.routes[route.0].clone(), rule),
-            Decision::Refuse(refusal) => return Err((record, refusal.into())),
+        let (route, rule) = match decide(record.listener(), ends.client, ctx) {
+            Some(Decision::Connect { route, rule }) => (ctx.live.routes[route.0].clone(), rule),
+            Some(Decision::Refuse(refusal)) => return Err((record, refusal.into())),
+            None => return Err((record, End::Drained)),
         };
         if route.route.max_connections.is_some_and(|most| route.stats.active.load(Relaxed) >= most) {
             return Err((record, End::RouteFull));
@@ -227,6 +225,24 @@ impl Flow {
         let idle = self.record.chosen.as_ref().and_then(|chosen| chosen.route.route.idle_timeout);
         idle.map_or(IDLE_MS, |idle| u64::try_from(idle.as_millis()).unwrap_or(IDLE_MS))
     }
+
+    /// Whether the table in force leads its client to its endpoint, be it one that gets nothing new.
+    fn goes_on(&self, ctx: &Context) -> bool {
+        let Some(Decision::Connect { route, .. }) = decide(self.record.listener(), self.ends.client, ctx) else {
+            return false;
+        };
+        let newer = &ctx.live.routes[route.0].route;
+        self.record.chosen.as_ref().is_some_and(|chosen| {
+            chosen.route.route.goes_on_as(newer)
+                && newer.endpoints.iter().any(|endpoint| chosen.connected_to() == Some(endpoint.address))
+        })
+    }
+}
+
+/// Where the table in force leads a client of a listener; None when it has no such listener.
+fn decide(listener: &Arc<LiveListener>, client: SocketAddr, ctx: &Context) -> Option<Decision> {
+    let facts = Facts { source: client.ip().to_canonical(), opening: Opening::Datagram };
+    Some(ctx.live.table.decide(ctx.live.listener(listener)?, &facts))
 }
 
 fn open(address: SocketAddr) -> io::Result<OwnedFd> {

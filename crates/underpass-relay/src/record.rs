@@ -18,7 +18,7 @@ pub enum End {
     ClientReset,
     UpstreamReset,
     IdleTimeout,
-    /// Its route was removed, or the process ends, and the drain time was over.
+    /// Its route was removed, or the process ends, and the drain time was over. A flow of datagrams: a table led it elsewhere.
     Drained,
     /// The client left before a decision or before an endpoint answered.
     ClientLeft,
@@ -250,6 +250,10 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 }
 
 impl Chosen {
+    pub(crate) fn connected_to(&self) -> Option<SocketAddr> {
+        self.endpoint.map(|endpoint| self.at(endpoint).address)
+    }
+
     fn at(&self, endpoint: u16) -> &Arc<Endpoint> {
         &self.route.endpoints[usize::from(endpoint)]
     }

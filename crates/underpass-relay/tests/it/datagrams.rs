@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use underpass_relay::End;
-use underpass_tables::{RelayTable, RouteId, Transport};
+use underpass_tables::{RelayTable, Route, RouteId, Transport};
 
 use crate::rig::{PATIENCE, Rig, loopback, nobody, route, table, wait_until};
 
@@ -95,4 +95,75 @@ fn when_nobody_listens_the_next_datagram_tries_elsewhere() {
         client.recv(&mut [0; 64]).is_ok()
     };
     wait_until(answered, "somebody answers");
+}
+
+/// A relay, and both ends of a flow through it.
+fn one_flow(routes: impl Fn(SocketAddr) -> Vec<Route>) -> (Rig, UdpSocket, UdpSocket) {
+    let server = socket();
+    let rig = Rig::start(lasting(routes(server.local_addr().unwrap())));
+    let client = socket();
+    client.connect(rig.address).unwrap();
+    assert!(hears(&client, &server));
+    (rig, client, server)
+}
+
+/// All datagrams are for the first route, and no flow ends by itself.
+fn lasting(routes: Vec<Route>) -> RelayTable {
+    let mut table = table(routes);
+    table.listeners[0].transport = Transport::Datagram;
+    table.listeners[0].rules.plain = Some(RouteId(0));
+    table
+}
+
+fn apply_next(rig: &Rig, mut next: RelayTable) {
+    next.generation = rig.relay.live().table.generation + 1;
+    next.listeners[0].address = rig.address;
+    assert_eq!(rig.relay.apply(next).unwrap(), []);
+}
+
+/// Whether what the client sends arrives at this server.
+fn hears(client: &UdpSocket, server: &UdpSocket) -> bool {
+    client.send(b"you?").unwrap();
+    server.recv(&mut [0; 64]).is_ok()
+}
+
+#[test]
+fn a_flow_ends_with_its_endpoint_and_the_next_datagram_finds_another() {
+    let (rig, client, _gone) = one_flow(|server| vec![route("a", &[server])]);
+    let other = socket();
+    apply_next(&rig, lasting(vec![route("a", &[other.local_addr().unwrap()])]));
+    assert!(hears(&client, &other));
+    rig.wait_for(End::Drained, 1);
+}
+
+#[test]
+fn a_flow_ends_when_its_port_is_given_to_another_route() {
+    let other = socket();
+    let own = |server| vec![route("a", &[server]), route("b", &[other.local_addr().unwrap()])];
+    let (rig, client, server) = one_flow(own);
+    let mut next = lasting(own(server.local_addr().unwrap()));
+    next.listeners[0].rules.plain = Some(RouteId(1));
+    apply_next(&rig, next);
+    assert!(hears(&client, &other));
+    rig.wait_for(End::Drained, 1);
+}
+
+#[test]
+fn a_flow_ends_when_its_client_is_not_admitted_any_more() {
+    let (rig, client, server) = one_flow(|server| vec![route("a", &[server])]);
+    let elsewhere = vec!["192.0.2.0/24".parse().unwrap()];
+    let address = server.local_addr().unwrap();
+    apply_next(&rig, lasting(vec![Route { sources: elsewhere, ..route("a", &[address]) }]));
+    client.send(b"you?").unwrap();
+    rig.wait_for(End::SourceNotAllowed, 1);
+}
+
+#[test]
+fn a_flow_stays_with_an_endpoint_that_only_gets_nothing_new() {
+    let (rig, client, server) = one_flow(|server| vec![route("a", &[server])]);
+    let mut next = route("a", &[socket().local_addr().unwrap(), server.local_addr().unwrap()]);
+    next.endpoints[1].draining = true;
+    apply_next(&rig, lasting(vec![next]));
+    assert!(hears(&client, &server));
+    assert_eq!(rig.relay.live().routes[0].stats.total.load(Relaxed), 1, "it is the same flow");
 }
