@@ -162,6 +162,11 @@ impl Context {
         epoll::add(&self.epoll, fd, token.data(), READING)
     }
 
+    /// Announces, again and again, that datagrams are there: who reads only some of them in a turn need not remember it.
+    pub(crate) fn watch_datagrams(&self, fd: &OwnedFd, token: Token) -> io::Result<()> {
+        epoll::add(&self.epoll, fd, token.data(), epoll::EventFlags::IN)
+    }
+
     /// Announces also when it can be written to: for a socket that is still connecting.
     pub(crate) fn watch_connecting(&self, fd: &OwnedFd, token: Token) -> io::Result<()> {
         epoll::add(&self.epoll, fd, token.data(), WRITING)

@@ -184,7 +184,7 @@ impl Flows {
         let Some(endpoint) = route.pick(ctx.now_ms, &[]) else { return Err((record, End::NoEndpoints)) };
         let address = route.endpoints[usize::from(endpoint)].address;
         let key = self.flows.next_key();
-        let watched = open(address).and_then(|fd| ctx.watch(&fd, Token::Flow(key)).map(|()| fd));
+        let watched = open(address).and_then(|fd| ctx.watch_datagrams(&fd, Token::Flow(key)).map(|()| fd));
         let upstream = match watched {
             Ok(upstream) => upstream,
             Err(errno) if is_ours(errno) => return Err((record, End::OutOfResources)),
@@ -250,4 +250,76 @@ fn open(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, Some(ipproto::UDP))?;
     connect(fd.as_fd(), &address)?;
     Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use std::net::UdpSocket;
+
+    use rustix::event::{Timespec, epoll};
+    use underpass_tables::{Expects, Listener, RelayTable, Route, RouteId, Rules, Transport};
+
+    use super::*;
+    use crate::context::Shared;
+    use crate::live::Live;
+
+    fn socket() -> UdpSocket {
+        UdpSocket::bind("127.0.0.1:0").unwrap()
+    }
+
+    fn live(endpoint: &UdpSocket) -> Arc<Live> {
+        let mut listener = Listener {
+            name: "test-listener".into(),
+            address: "127.0.0.1:1".parse().unwrap(),
+            transport: Transport::Datagram,
+            proxy_header: false,
+            expects: Expects::Hello,
+            rules: Rules::default(),
+        };
+        listener.rules.plain = Some(RouteId(0));
+        let route = Arc::new(Route::new("a", "default/a:53", vec![endpoint.local_addr().unwrap()]));
+        Arc::new(Live::new(
+            RelayTable { listeners: vec![listener], routes: vec![route], ..RelayTable::default() },
+            None,
+        ))
+    }
+
+    fn next_event(ctx: &Context) -> Option<Token> {
+        let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let mut events = Vec::with_capacity(1);
+        epoll::wait(&ctx.epoll, rustix::buffer::spare_capacity(&mut events), Some(&patience)).unwrap();
+        events.first().map(|event| Token::from_data(event.data))
+    }
+
+    #[test]
+    fn more_answers_than_a_turn_takes_arrive_with_nothing_else_coming() {
+        let (client, door, endpoint) = (socket(), socket(), socket());
+        let live = live(&endpoint);
+        let mut ctx = Context::new(0, Arc::new(Shared::new(None)), live.clone(), None, None).unwrap();
+        let mut flows = Flows::new();
+        client.send_to(b"all of it?", door.local_addr().unwrap()).unwrap();
+        door.set_nonblocking(true).unwrap();
+        let door = Arc::new(OwnedFd::from(door));
+        ctx.watch_datagrams(&door, Token::Fixed(0)).unwrap();
+        assert_eq!(next_event(&ctx), Some(Token::Fixed(0)));
+        flows.on_clients(0, &live.listeners[0], &door, &mut ctx);
+        let (_, flow) = endpoint.recv_from(&mut [0; 64]).unwrap();
+        for _ in 0..3 * TURN {
+            endpoint.send_to(b"x", flow).unwrap();
+        }
+
+        let [key] = flows.flows.keys()[..] else { panic!("one client, one flow") };
+        let mut answered = 0;
+        while answered < 3 * TURN as u64 {
+            assert_eq!(
+                next_event(&ctx),
+                Some(Token::Flow(key)),
+                "{answered} were read, and the rest stays where it is"
+            );
+            flows.on_upstream(key, |_| Some(door.clone()), &mut ctx);
+            answered = flows.flows.get_mut(key).unwrap().carried.down;
+        }
+    }
 }
