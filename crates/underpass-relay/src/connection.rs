@@ -17,7 +17,7 @@ use underpass_tables::Expects;
 use crate::connect::Connecting;
 use crate::context::Context;
 use crate::copy::{Direction, Side, write};
-use crate::inspect::{Found, is_tls};
+use crate::inspect::Found;
 use crate::outbox::Which;
 use crate::record::{Carried, End, Record};
 use crate::slab::Key;
@@ -128,16 +128,10 @@ impl Connection {
             // It stands ready until it is used.
             Expects::StreamHeader if received.is_none() => return,
             Expects::StreamHeader => ctx.now_ms + HELLO_MS,
-            _ if self.may_be_plain(ctx) => ctx.now_ms + SILENCE_MS,
+            _ if self.after_silence(ctx).is_some() => ctx.now_ms + SILENCE_MS,
             _ => self.record.started_ms() + HELLO_MS,
         };
         ctx.wheel.set(key.index, deadline);
-    }
-
-    /// Whether it is carried as it is when nothing follows.
-    fn may_be_plain(&self, ctx: &Context) -> bool {
-        let Stage::Opening(received) = &self.stage else { return false };
-        self.plain_is_carried(ctx) && !received.as_ref().is_some_and(|received| is_tls(&received.bytes))
     }
 
     /// Whether it has sent nothing yet.
@@ -188,8 +182,10 @@ impl Connection {
             Stage::Opening(_) | Stage::Connecting(_) | Stage::Waiting(_) if self.drain_ms <= ctx.now_ms => {
                 Fate::Gone(End::Drained)
             }
-            Stage::Opening(_) if self.may_be_plain(ctx) => self.carry_plain(key, ctx),
-            Stage::Opening(_) => Fate::Gone(End::HelloTimeout),
+            Stage::Opening(_) => match self.after_silence(ctx) {
+                Some(found) => self.carry_plain(key, &found, ctx),
+                None => Fate::Gone(End::HelloTimeout),
+            },
             Stage::Connecting(_) => self.connecting_deadline(key, ctx),
             Stage::Waiting(_) => self.unreachable(End::ConnectTimeout),
             Stage::Carrying => self.carrying_deadline(key, ctx),

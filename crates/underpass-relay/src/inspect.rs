@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use underpass_protocols::proxy_protocol::{self, Parsed};
+use underpass_protocols::proxy_protocol::{self, Header, Parsed};
 use underpass_protocols::stream_header::{self, StreamHeader};
 use underpass_protocols::{Inspected, MAX_HELLO, NormalName, Sni, inspect};
 use underpass_tables::{Expects, Listener, Opening};
@@ -36,6 +36,10 @@ impl Found {
     /// Nothing that has to be understood.
     pub(crate) fn plain() -> Self {
         Self { skip: 0, source: None, destination: None, start: Start::Plain }
+    }
+
+    fn behind(self, header: &Header<'_>) -> Self {
+        Self { skip: header.len, source: header.source(), destination: header.destination(), ..self }
     }
 }
 
@@ -88,14 +92,21 @@ pub(crate) fn examine(bytes: &[u8], listener: &Listener, scratch: &mut Vec<u8>) 
         Parsed::Invalid(_) => Finding::Refuse(End::InvalidProxyHeader, &[]),
         Parsed::Header(header) => match examine_hello(&bytes[header.len..], listener, scratch) {
             Finding::Incomplete { need } => Finding::Incomplete { need: need + header.len },
-            Finding::Found(found) => Finding::Found(Found {
-                skip: header.len,
-                source: header.source(),
-                destination: header.destination(),
-                ..found
-            }),
+            Finding::Found(found) => Finding::Found(found.behind(&header)),
             refuse => refuse,
         },
+    }
+}
+
+/// What the bytes are if nothing follows them: plain, where that is carried. A PROXY header that has to come first has to be whole.
+pub(crate) fn examine_last(bytes: &[u8], listener: &Listener) -> Option<Found> {
+    listener.rules.plain?;
+    if !listener.proxy_header {
+        return Some(Found::plain());
+    }
+    match proxy_protocol::parse(bytes) {
+        Parsed::Header(header) => Some(Found::plain().behind(&header)),
+        Parsed::Incomplete { .. } | Parsed::Invalid(_) => None,
     }
 }
 
@@ -150,7 +161,28 @@ pub(crate) fn is_tls(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use underpass_tables::{RouteId, Rules, Transport};
+
     use super::*;
+
+    #[test]
+    fn who_says_no_header_where_one_has_to_come_first_is_not_plain() {
+        let mut listener = Listener {
+            name: "test-listener".into(),
+            address: ([127, 0, 0, 1], 1).into(),
+            transport: Transport::Stream,
+            proxy_header: true,
+            expects: Expects::Hello,
+            rules: Rules::default(),
+        };
+        let header = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 25\r\n";
+        let skipped = |listener: &Listener, bytes| examine_last(bytes, listener).map(|found| found.skip);
+        assert_eq!(skipped(&listener, header), None, "nothing plain is carried");
+        listener.rules.plain = Some(RouteId(0));
+        assert!((0..header.len()).all(|cut| skipped(&listener, &header[..cut]).is_none()));
+        assert_eq!(skipped(&listener, header), Some(header.len()));
+        assert_eq!(skipped(&listener, b"EHLO"), None);
+    }
 
     #[test]
     fn the_answer_to_plain_http_is_as_long_as_it_says() {

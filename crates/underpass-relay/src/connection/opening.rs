@@ -10,7 +10,7 @@ use underpass_tables::{Decision, Facts, Refusal};
 use super::{Connection, Fate, Received, Stage};
 use crate::connect::Tried;
 use crate::context::Context;
-use crate::inspect::{Finding, Found, MAX_OPENING, Start, UNRECOGNIZED_NAME, examine};
+use crate::inspect::{Finding, Found, MAX_OPENING, Start, UNRECOGNIZED_NAME, examine, examine_last, is_tls};
 use crate::proxy_header;
 use crate::record::{End, plain};
 use crate::slab::Key;
@@ -86,22 +86,35 @@ impl Connection {
     pub(super) fn ended_while_opening(&mut self, key: Key, ctx: &mut Context) -> Fate {
         self.client.readable = true;
         self.client.ending = true;
-        if !self.plain_is_carried(ctx) {
-            return Fate::Gone(End::ClientLeft);
+        match self.after_end(ctx) {
+            Some(found) => self.carry_plain(key, &found, ctx),
+            None => Fate::Gone(End::ClientLeft),
         }
-        self.carry_plain(key, ctx)
+    }
+
+    /// What it is if nothing follows.
+    fn after_end(&self, ctx: &Context) -> Option<Found> {
+        examine_last(self.held(), ctx.live.listener(self.record.listener())?)
+    }
+
+    /// The same, if nothing follows for a while: of what is TLS the rest is worth waiting for.
+    pub(super) fn after_silence(&self, ctx: &Context) -> Option<Found> {
+        self.after_end(ctx).filter(|found| !is_tls(&self.held()[found.skip..]))
+    }
+
+    /// What it has sent so far.
+    fn held(&self) -> &[u8] {
+        match &self.stage {
+            Stage::Opening(Some(received)) => &received.bytes,
+            _ => &[],
+        }
     }
 
     /// It goes as it is, with what it has sent so far.
-    pub(super) fn carry_plain(&mut self, key: Key, ctx: &mut Context) -> Fate {
+    pub(super) fn carry_plain(&mut self, key: Key, found: &Found, ctx: &mut Context) -> Fate {
         let Stage::Opening(held) = &mut self.stage else { return Fate::Stay };
         let bytes = held.take().map(|held| held.bytes).unwrap_or_default();
-        self.decide(key, &Found::plain(), &bytes, ctx)
-    }
-
-    pub(super) fn plain_is_carried(&self, ctx: &Context) -> bool {
-        let listener = ctx.live.listener(self.record.listener());
-        listener.is_some_and(|listener| listener.rules.plain.is_some() && !listener.proxy_header)
+        self.decide(key, found, &bytes[found.skip..], ctx)
     }
 
     pub(super) fn decide(&mut self, key: Key, found: &Found, bytes: &[u8], ctx: &mut Context) -> Fate {

@@ -157,6 +157,38 @@ fn a_proxy_header_tells_the_source_and_is_not_passed_on() {
     rig.wait_for(End::InvalidProxyHeader, 1);
 }
 
+/// What comes through a load balancer is for a server like any other, which may be the one who speaks first.
+#[test]
+fn behind_a_header_silence_and_an_end_are_carried_as_they_are_without_one() {
+    let (server, address) = listener();
+    let mut plain = plain_table(address);
+    let wanted = Route { sources: vec!["192.0.2.0/24".parse().unwrap()], ..plain.routes[0].as_ref().clone() };
+    plain.routes = vec![wanted.into()];
+    plain.listeners[0].proxy_header = true;
+    let rig = Rig::start(plain);
+    let header = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 25\r\n";
+
+    let mut silent = rig.connect();
+    let (half, rest) = header.split_at(20);
+    silent.write_all(half).unwrap();
+    silent.write_all(rest).unwrap();
+    let mut upstream = accept(&server);
+    upstream.write_all(b"220 ready\r\n").unwrap();
+    assert_eq!(read_exactly(&mut silent, 11), b"220 ready\r\n");
+    silent.write_all(b"EHLO").unwrap();
+    assert_eq!(read_exactly(&mut upstream, 4), b"EHLO", "without the header");
+
+    let mut short = rig.connect();
+    short.write_all(&[&header[..], b"\x16"].concat()).unwrap();
+    short.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_to_end(&mut accept(&server)), b"\x16");
+
+    let mut ended = rig.connect();
+    ended.write_all(half).unwrap();
+    ended.shutdown(Shutdown::Write).unwrap();
+    rig.wait_for(End::ClientLeft, 1);
+}
+
 /// TLVs are another proxy's words about itself and about a connection that ended there; who wants them has to ask it.
 #[test]
 fn of_a_header_with_tlvs_the_addresses_are_sent_on() {
