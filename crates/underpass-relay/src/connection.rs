@@ -43,6 +43,8 @@ pub(crate) struct Connection {
     /// Whether the client's socket is known to epoll.
     watched: bool,
     kept_alive: bool,
+    /// Whether it has more to do and waits for its turn.
+    has_more: bool,
     /// Whether it counts among those that are limited.
     limited: bool,
     /// When something was last moved.
@@ -94,6 +96,7 @@ impl Connection {
             record,
             watched: false,
             kept_alive: false,
+            has_more: false,
             limited,
             moved_ms: now_ms,
             drain_ms: NEVER,
@@ -155,7 +158,10 @@ impl Connection {
             Stage::Waiting(_) if flags.contains(EventFlags::ERR) => Fate::Gone(End::ClientLeft),
             Stage::Connecting(_) | Stage::Waiting(_) => Fate::Stay,
             Stage::Carrying => self.carry_after(key, Which::Client, ctx),
-            Stage::Parting(end) => self.part(*end, ctx),
+            Stage::Parting(_) => {
+                self.take_another_turn(key, ctx);
+                Fate::Stay
+            }
         }
     }
 
@@ -172,9 +178,22 @@ impl Connection {
         }
     }
 
+    /// Has it go on after others had their turn: once, however often this is asked for.
+    fn take_another_turn(&mut self, key: Key, ctx: &mut Context) {
+        if !self.has_more {
+            self.has_more = true;
+            ctx.again.push(key);
+        }
+    }
+
     /// Goes on after others had their turn.
     pub(crate) fn again(&mut self, key: Key, ctx: &mut Context) -> Fate {
-        if matches!(self.stage, Stage::Carrying) { self.carry(key, ctx) } else { Fate::Stay }
+        self.has_more = false;
+        match self.stage {
+            Stage::Carrying => self.carry(key, ctx),
+            Stage::Parting(end) => self.part(key, end, ctx),
+            Stage::Opening(_) | Stage::Connecting(_) | Stage::Waiting(_) => Fate::Stay,
+        }
     }
 
     pub(crate) fn on_deadline(&mut self, key: Key, ctx: &mut Context) -> Fate {
@@ -275,17 +294,21 @@ impl Connection {
         }
         self.stage = Stage::Parting(end);
         ctx.wheel.set(key.index, ctx.now_ms + PARTING_MS);
-        self.part(end, ctx)
+        // Not at once: whoever called may still hold the worker's buffer.
+        self.take_another_turn(key, ctx);
+        Fate::Stay
     }
 
-    fn part(&mut self, end: End, ctx: &mut Context) -> Fate {
-        while self.client.readable {
-            match recv(&self.client.fd, &mut *ctx.tools.scratch, RecvFlags::empty()) {
-                Ok((0, _)) => return Fate::Gone(end),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.client.readable = false,
-                Err(_) => return Fate::Gone(end),
-            }
+    /// What it still says is read and forgotten, one buffer per turn: it may go on for as long as it is let.
+    fn part(&mut self, key: Key, end: End, ctx: &mut Context) -> Fate {
+        if !self.client.readable {
+            return Fate::Stay;
+        }
+        match recv(&self.client.fd, &mut *ctx.tools.scratch, RecvFlags::empty()) {
+            Ok((0, _)) => return Fate::Gone(end),
+            Ok(_) | Err(Errno::INTR) => self.take_another_turn(key, ctx),
+            Err(Errno::AGAIN) => self.client.readable = false,
+            Err(_) => return Fate::Gone(end),
         }
         Fate::Stay
     }
@@ -320,11 +343,75 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+
+    use underpass_tables::{Listener, RelayTable, Rules, Transport};
+
     use super::*;
+    use crate::context::Shared;
+    use crate::copy::SCRATCH_BYTES;
+    use crate::live::Live;
+
+    /// Both ends of a connection.
+    pub(super) fn pair() -> (OwnedFd, TcpStream) {
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+        let (here, _) = door.accept().unwrap();
+        here.set_nonblocking(true).unwrap();
+        (here.into(), there)
+    }
+
+    pub(super) fn live() -> Arc<Live> {
+        let listener = Listener {
+            name: "test-listener".into(),
+            address: "127.0.0.1:1".parse().unwrap(),
+            transport: Transport::Stream,
+            proxy_header: false,
+            expects: Expects::Hello,
+            rules: Rules::default(),
+        };
+        Arc::new(Live::new(RelayTable { listeners: vec![listener], ..RelayTable::default() }, None))
+    }
 
     /// What an idle connection costs, besides its place in the wheel: the promise of docs/performance.md.
     #[test]
     fn a_connection_is_small() {
         assert!(size_of::<Connection>() <= 256, "{} bytes", size_of::<Connection>());
+    }
+
+    /// What is still unread when a connection is closed makes the close a reset, which may take the answer back.
+    #[test]
+    fn who_was_refused_is_heard_out_a_little_at_a_time() {
+        let (client, mut peer) = pair();
+        let (live, key) = (live(), Key { index: 0, life: 0 });
+        let mut ctx = Context::new(0, Arc::new(Shared::new(None)), live.clone(), None, None).unwrap();
+        let unread = client.try_clone().unwrap();
+        let unread = || usize::try_from(rustix::io::ioctl_fionread(&unread).unwrap()).unwrap();
+        let said = [&b"POST / HTTP/1.1\r\n\r\n"[..], &[b'x'; 3 * SCRATCH_BYTES]].concat();
+        peer.write_all(&said).unwrap();
+        while unread() < said.len() {
+            std::thread::yield_now();
+        }
+        let record = Record::begin(&live.listeners[0], peer.local_addr().unwrap(), 0);
+        let mut connection = Connection::new(client, record, false, 0);
+
+        assert_eq!(connection.begin(key, &mut ctx), Fate::Stay);
+        assert_eq!(unread(), said.len() - SCRATCH_BYTES);
+        assert_eq!(connection.on_client(key, EventFlags::IN, &mut ctx), Fate::Stay);
+        let mut left = unread();
+        assert!(left > 0, "others have their turn");
+        while left > 0 {
+            assert_eq!(std::mem::take(&mut ctx.again), [key], "one turn, however many events there were");
+            assert_eq!(connection.again(key, &mut ctx), Fate::Stay);
+            assert!(left - unread() <= SCRATCH_BYTES);
+            left = unread();
+        }
+        let mut answer = [0; 12];
+        peer.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 400");
     }
 }

@@ -44,7 +44,7 @@ impl Connection {
         self.moved_ms = ctx.now_ms;
         self.set_carrying_deadline(key, ctx);
         // Not at once: whoever called may still hold the worker's buffer, with the bytes that were just sent.
-        ctx.again.push(key);
+        self.take_another_turn(key, ctx);
         Fate::Stay
     }
 
@@ -107,7 +107,7 @@ impl Connection {
         }
         match (up, down) {
             (Pumped::Finished, Pumped::Finished) => return Fate::Gone(End::Closed),
-            (Pumped::Again, _) | (_, Pumped::Again) => ctx.again.push(key),
+            (Pumped::Again, _) | (_, Pumped::Again) => self.take_another_turn(key, ctx),
             _ => {}
         }
         self.watch_full(key, ctx)
@@ -181,38 +181,13 @@ fn keep_alive(side: &Side) {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-    use std::net::{TcpListener, TcpStream};
-    use std::os::fd::OwnedFd;
     use std::sync::Arc;
-
-    use underpass_tables::{Expects, Listener, RelayTable, Rules, Transport};
 
     use super::*;
     use crate::connection::Stage;
+    use crate::connection::tests::{live, pair};
     use crate::context::Shared;
-    use crate::live::Live;
     use crate::record::Record;
-
-    /// Both ends of a connection.
-    fn pair() -> (OwnedFd, TcpStream) {
-        let door = TcpListener::bind("127.0.0.1:0").unwrap();
-        let there = TcpStream::connect(door.local_addr().unwrap()).unwrap();
-        let (here, _) = door.accept().unwrap();
-        here.set_nonblocking(true).unwrap();
-        (here.into(), there)
-    }
-
-    fn live() -> Arc<Live> {
-        let listener = Listener {
-            name: "test-listener".into(),
-            address: "127.0.0.1:1".parse().unwrap(),
-            transport: Transport::Stream,
-            proxy_header: false,
-            expects: Expects::Hello,
-            rules: Rules::default(),
-        };
-        Arc::new(Live::new(RelayTable { listeners: vec![listener], ..RelayTable::default() }, None))
-    }
 
     #[test]
     fn dead_peers_are_looked_for_on_both_sides_of_a_connection_that_lives_long() {
