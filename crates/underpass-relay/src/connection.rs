@@ -73,6 +73,7 @@ struct Received {
 struct Waiting {
     bytes: Vec<u8>,
     since_ms: u64,
+    until_ms: u64,
 }
 
 /// What becomes of a connection after an event.
@@ -125,16 +126,35 @@ impl Connection {
         }
     }
 
+    /// Sets when something has to happen without an event, by what it is at.
+    fn set_deadline(&self, key: Key, ctx: &mut Context) {
+        match &self.stage {
+            Stage::Opening(_) => self.set_opening_deadline(key, ctx),
+            Stage::Connecting(connecting) => self.wake_by(key, connecting.next_deadline_ms(), ctx),
+            Stage::Waiting(waiting) => self.wake_by(key, waiting.until_ms, ctx),
+            Stage::Carrying => self.set_carrying_deadline(key, ctx),
+            Stage::Parting(_) => self.wake_by(key, ctx.now_ms + PARTING_MS, ctx),
+        }
+    }
+
     fn set_opening_deadline(&self, key: Key, ctx: &mut Context) {
         let Stage::Opening(received) = &self.stage else { return };
         let deadline = match self.expects(ctx) {
             // It stands ready until it is used.
-            Expects::StreamHeader if received.is_none() => return,
+            Expects::StreamHeader if received.is_none() => NEVER,
             Expects::StreamHeader => ctx.now_ms + HELLO_MS,
             _ if self.after_silence(ctx).is_some() => ctx.now_ms + SILENCE_MS,
             _ => self.record.started_ms() + HELLO_MS,
         };
-        ctx.wheel.set(key.index, deadline);
+        self.wake_by(key, deadline, ctx);
+    }
+
+    /// At its deadline, or when it has to end, whichever is first.
+    fn wake_by(&self, key: Key, deadline_ms: u64, ctx: &mut Context) {
+        match deadline_ms.min(self.drain_ms) {
+            NEVER => ctx.wheel.clear(key.index),
+            first => ctx.wheel.set(key.index, first),
+        }
     }
 
     /// Whether it has sent nothing yet.
@@ -226,23 +246,14 @@ impl Connection {
 
     fn stay(&mut self, key: Key, ctx: &mut Context) {
         self.drain_ms = NEVER;
-        if let Stage::Carrying = self.stage {
-            self.set_carrying_deadline(key, ctx);
-        }
+        self.set_deadline(key, ctx);
     }
 
     pub(crate) fn end_within(&mut self, key: Key, time: Duration, ctx: &mut Context) {
         // What only stands ready has nothing to end.
         let time = if self.is_silent() && self.expects(ctx) == Expects::StreamHeader { Duration::ZERO } else { time };
         self.drain_ms = self.drain_ms.min(ctx.now_ms + millis(time));
-        match self.stage {
-            Stage::Carrying => self.set_carrying_deadline(key, ctx),
-            Stage::Opening(_) | Stage::Connecting(_) | Stage::Waiting(_) if time.is_zero() => {
-                ctx.wheel.set(key.index, ctx.now_ms);
-            }
-            // They have deadlines of their own.
-            Stage::Opening(_) | Stage::Connecting(_) | Stage::Waiting(_) | Stage::Parting(_) => {}
-        }
+        self.set_deadline(key, ctx);
     }
 
     /// Gives pipes back that are no longer needed; true while one still is.
@@ -293,7 +304,7 @@ impl Connection {
             self.opened(ctx);
         }
         self.stage = Stage::Parting(end);
-        ctx.wheel.set(key.index, ctx.now_ms + PARTING_MS);
+        self.set_deadline(key, ctx);
         // Not at once: whoever called may still hold the worker's buffer.
         self.take_another_turn(key, ctx);
         Fate::Stay
@@ -349,9 +360,10 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
 
-    use underpass_tables::{Listener, RelayTable, Rules, Transport};
+    use underpass_tables::{Listener, RelayTable, Route, Rule, Rules, Transport};
 
     use super::*;
+    use crate::connect::Tried;
     use crate::context::Shared;
     use crate::copy::SCRATCH_BYTES;
     use crate::live::Live;
@@ -374,13 +386,54 @@ mod tests {
             expects: Expects::Hello,
             rules: Rules::default(),
         };
-        Arc::new(Live::new(RelayTable { listeners: vec![listener], ..RelayTable::default() }, None))
+        let route = Arc::new(Route::new("a", "default/a:443", vec!["127.0.0.1:3".parse().unwrap()]));
+        Arc::new(Live::new(
+            RelayTable { listeners: vec![listener], routes: vec![route], ..RelayTable::default() },
+            None,
+        ))
     }
 
     /// What an idle connection costs, besides its place in the wheel: the promise of docs/performance.md.
     #[test]
     fn a_connection_is_small() {
         assert!(size_of::<Connection>() <= 256, "{} bytes", size_of::<Connection>());
+    }
+
+    /// Neither a client that says nothing, nor an endpoint or a stock that does not answer.
+    #[test]
+    fn nobody_who_has_not_come_far_stays_beyond_the_drain_time() {
+        let (live, key) = (live(), Key { index: 0, life: 0 });
+        let route = &live.routes[0];
+        let (socket, _endpoint) = pair();
+        let connecting = Connecting::new(route.clone(), socket, 0, Tried::default(), Vec::new(), 0);
+        for stage in [
+            Stage::Opening(None),
+            Stage::Opening(Some(Box::new(Received { bytes: vec![22], need: 2 }))),
+            Stage::Connecting(Box::new(connecting)),
+            Stage::Waiting(Box::new(Waiting { bytes: Vec::new(), since_ms: 0, until_ms: 30_000 })),
+        ] {
+            let mut ctx = Context::new(0, Arc::new(Shared::new(None)), live.clone(), None, None).unwrap();
+            ctx.now_ms = 0;
+            let (client, _peer) = pair();
+            let mut record = Record::begin(&live.listeners[0], "127.0.0.1:2".parse().unwrap(), 0);
+            record.decided(route.clone(), Rule::Default, 0);
+            let mut connection = Connection { stage, ..Connection::new(client, record, false, 0) };
+
+            connection.end_within(key, Duration::from_millis(96), &mut ctx);
+            connection.stay(key, &mut ctx);
+            assert_eq!(fate_at(96, &mut connection, key, &mut ctx), None, "its route is back");
+            connection.end_within(key, Duration::from_millis(96), &mut ctx);
+            assert_eq!(fate_at(191, &mut connection, key, &mut ctx), None);
+            assert_eq!(fate_at(192, &mut connection, key, &mut ctx), Some(Fate::Gone(End::Drained)));
+        }
+    }
+
+    /// What becomes of a connection by then without an event, if its deadline has passed.
+    fn fate_at(now_ms: u64, connection: &mut Connection, key: Key, ctx: &mut Context) -> Option<Fate> {
+        ctx.now_ms = now_ms;
+        let mut expired = Vec::new();
+        ctx.wheel.expire(now_ms, &mut expired);
+        (!expired.is_empty()).then(|| connection.on_deadline(key, ctx))
     }
 
     /// What is still unread when a connection is closed makes the close a reset, which may take the answer back.

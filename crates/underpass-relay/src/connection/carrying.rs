@@ -158,10 +158,7 @@ impl Connection {
     pub(super) fn set_carrying_deadline(&self, key: Key, ctx: &mut Context) {
         let keepalive = if self.kept_alive { NEVER } else { ctx.now_ms + KEEPALIVE_FROM_MS };
         let idle = self.idle_ms().map_or(NEVER, |idle| self.moved_ms + idle);
-        match keepalive.min(idle).min(self.drain_ms) {
-            NEVER => ctx.wheel.clear(key.index),
-            deadline => ctx.wheel.set(key.index, deadline),
-        }
+        self.wake_by(key, keepalive.min(idle), ctx);
     }
 
     pub(super) fn idle_ms(&self) -> Option<u64> {

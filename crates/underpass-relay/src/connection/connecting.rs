@@ -29,8 +29,8 @@ impl Connection {
                     return self.unreachable(End::OutOfResources);
                 }
                 let connecting = Connecting::new(route, fd, endpoint, tried, bytes.to_vec(), ctx.now_ms);
-                ctx.wheel.set(key.index, connecting.next_deadline_ms());
                 self.stage = Stage::Connecting(Box::new(connecting));
+                self.set_deadline(key, ctx);
                 Fate::Stay
             }
             Dialled::Nobody(end) => {
@@ -51,8 +51,9 @@ impl Connection {
             None => {
                 let timeout =
                     self.record.chosen.as_ref().map_or(Duration::ZERO, |chosen| chosen.route.route.connect_timeout);
-                ctx.wheel.set(key.index, ctx.now_ms + millis(timeout));
-                self.stage = Stage::Waiting(Box::new(Waiting { bytes, since_ms: ctx.now_ms }));
+                let until_ms = ctx.now_ms + millis(timeout);
+                self.stage = Stage::Waiting(Box::new(Waiting { bytes, since_ms: ctx.now_ms, until_ms }));
+                self.set_deadline(key, ctx);
                 Fate::Stay
             }
         }
@@ -105,7 +106,7 @@ impl Connection {
         let Stage::Connecting(connecting) = &mut self.stage else { return Fate::Stay };
         match connecting.advance(key, ctx) {
             Progress::UnderWay => {
-                ctx.wheel.set(key.index, connecting.next_deadline_ms());
+                self.set_deadline(key, ctx);
                 Fate::Stay
             }
             Progress::Connected(fd, endpoint, sent) => {
