@@ -340,6 +340,9 @@ fn note(side: &mut Side, flags: EventFlags) {
     side.ending |= flags.contains(EventFlags::RDHUP);
     side.readable |= flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
     side.writable |= flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR);
+    if flags.contains(EventFlags::PRI) {
+        side.take_urgent();
+    }
 }
 
 /// Makes the coming close a reset.

@@ -22,7 +22,8 @@ use crate::token::Token;
 use crate::wheel::Wheel;
 
 /// Once per change, in both kinds of end: the kernel is asked nothing twice.
-const READING: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
+const READING: epoll::EventFlags =
+    epoll::EventFlags::IN.union(epoll::EventFlags::PRI).union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
 const WRITING: epoll::EventFlags = READING.union(epoll::EventFlags::OUT);
 
 /// What all workers share.

@@ -10,7 +10,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 
 use crate::outbox::{LARGEST, Outbox, Sender};
 use crate::pipes::{Pipe, Pipes};
@@ -65,6 +65,8 @@ pub(crate) struct Side {
     pub(crate) ending: bool,
     /// The connection is broken; the error itself may have been told to a write already.
     pub(crate) failed: bool,
+    /// The peer has sent urgent data, before which a read stops short: only one that finds nothing says that nothing is there.
+    urgent: bool,
     /// We have ended our stream to it.
     pub(crate) shut: bool,
     /// Whether the kernel was asked to tell when it can be written to again.
@@ -74,14 +76,32 @@ pub(crate) struct Side {
 impl Side {
     /// A connected socket: writing may be tried, reading after an event.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd, readable: false, writable: true, ending: false, failed: false, shut: false, room_announced: false }
+        Self {
+            fd,
+            readable: false,
+            writable: true,
+            ending: false,
+            failed: false,
+            urgent: false,
+            shut: false,
+            room_announced: false,
+        }
     }
 }
 
 impl Side {
-    /// After a read that returned less than asked for: whether there is an end or an error still to be read.
+    /// Urgent data comes as ordinary bytes, at its place. Hardly anybody sends any, so no socket is asked for that before.
+    pub(crate) fn take_urgent(&mut self) {
+        if !self.urgent {
+            self.urgent = true;
+            // If it fails the urgent byte is lost, and nothing else.
+            let _ = sockopt::set_socket_oobinline(&self.fd, true);
+        }
+    }
+
+    /// After a read that returned less than asked for: whether there may be bytes, an end or an error still to be read.
     pub(crate) fn may_have_more(&self) -> bool {
-        self.ending || self.failed
+        self.ending || self.failed || self.urgent
     }
 
     /// A read has returned nothing. After a failure whose error a write was told, it does so too: so the end is believed only when its
@@ -231,8 +251,9 @@ impl Direction {
                 return Ok(Pumped::Again);
             }
             match self.held {
-                Held::Pipe { small: false, .. } => self.fill_pipe(from)?,
-                Held::Pipe { small: true, .. } => self.rest(&mut tools.pipes),
+                // To a pipe the kernel moves nothing beyond urgent data.
+                Held::Pipe { small: false, .. } if !from.urgent => self.fill_pipe(from)?,
+                Held::Pipe { .. } => self.rest(&mut tools.pipes),
                 // Before an end everything goes out at once: what follows may be a close.
                 _ => match sender.filter(|_| tools.may_post() && !from.may_have_more()) {
                     Some(sender) => self.read_and_post(from, to, sender, tools)?,
@@ -328,7 +349,7 @@ impl Direction {
         if !bulk && !from.may_have_more() {
             // Less than asked for: the socket is empty, and the next byte will be announced.
             from.readable = false;
-        } else if !bulk && !from.failed {
+        } else if !bulk && !from.failed && !from.urgent {
             // Less than asked for, and nothing can follow: the end is known without reading it.
             self.end = End::Read;
         }

@@ -178,12 +178,18 @@ fn keep_alive(side: &Side) {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
     use std::sync::Arc;
+
+    use rustix::event::{Timespec, epoll};
+    use rustix::net::{SendFlags, send};
 
     use super::*;
     use crate::connection::Stage;
     use crate::connection::tests::{live, pair};
     use crate::context::Shared;
+    use crate::copy::SCRATCH_BYTES;
     use crate::record::Record;
 
     #[test]
@@ -217,5 +223,49 @@ mod tests {
             assert_eq!(sockopt::tcp_keepcnt(fd), Ok(KEEPALIVE_PROBES));
         }
         assert_eq!(ctx.wheel.wait_ms(ctx.now_ms), None, "once is enough");
+    }
+
+    /// Of urgent data a read stops short, though there is more to read: nobody announces it again.
+    #[test]
+    fn what_is_urgent_goes_on_at_its_place_and_so_does_what_follows_it() {
+        for (before, ends) in [(1, false), (1, true), (3 * SCRATCH_BYTES, false)] {
+            let ((client, mut sender), (upstream, mut receiver)) = (pair(), pair());
+            let (live, key) = (live(), Key { index: 0, life: 0 });
+            let mut ctx = Context::new(0, Arc::new(Shared::new(None)), live.clone(), None, None).unwrap();
+            let record = Record::begin(&live.listeners[0], sender.local_addr().unwrap(), 0);
+            let mut connection = Connection::new(client, record, true, 0);
+            connection.client.readable = false;
+            connection.stage = Stage::Carrying;
+            assert_eq!(connection.start_carrying(key, Side::new(upstream), false, &[], &mut ctx), Fate::Stay);
+
+            let before = vec![b'a'; before];
+            sender.write_all(&before).unwrap();
+            send(&sender, b"U", SendFlags::OOB).unwrap();
+            sender.write_all(b"b").unwrap();
+            if ends {
+                sender.shutdown(Shutdown::Write).unwrap();
+            }
+            let expected = [&before[..], b"Ub"].concat();
+            let mut events = Vec::with_capacity(1);
+            while connection.up.bytes < expected.len() as u64 {
+                for key in std::mem::take(&mut ctx.again) {
+                    assert_eq!(connection.again(key, &mut ctx), Fate::Stay);
+                }
+                let patience = Timespec { tv_sec: if ctx.again.is_empty() { 20 } else { 0 }, tv_nsec: 0 };
+                epoll::wait(&ctx.epoll, rustix::buffer::spare_capacity(&mut events), Some(&patience)).unwrap();
+                assert!(
+                    !events.is_empty() || !ctx.again.is_empty(),
+                    "{} of {} bytes, and nothing happens",
+                    connection.up.bytes,
+                    expected.len()
+                );
+                for event in events.drain(..).filter(|event| Token::from_data(event.data) == Token::Client(key)) {
+                    assert_eq!(connection.on_client(key, event.flags, &mut ctx), Fate::Stay);
+                }
+            }
+            let mut arrived = vec![0; expected.len()];
+            receiver.read_exact(&mut arrived).unwrap();
+            assert!(arrived == expected, "each byte at its place");
+        }
     }
 }
