@@ -22,7 +22,7 @@ const BLOCK: u64 = 64;
 /// One resource as it goes over the wire.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    /// A hash of the content: the same over restarts, and for every process that translates the same table.
+    /// A hash of the content, and of what it is told along with: the same over restarts, and for every process that translates the same table.
     pub version: Arc<str>,
     kind: Option<Kind>,
     pub value: Vec<u8>,
@@ -33,6 +33,11 @@ impl Resource {
         debug_assert_eq!(kind.type_url(), M::type_url(), "the kind of the message");
         let value = message.encode_to_vec();
         Self { version: hash([value.as_slice()]).into(), kind: Some(kind), value }
+    }
+
+    /// To be told anew whenever the other is told anew: who has this version of it was told it after that version of the other.
+    pub(crate) fn along_with(self, other: &Self) -> Self {
+        Self { version: hash([self.version.as_bytes(), other.version.as_bytes()]).into(), ..self }
     }
 
     /// One of which only the version is known: what a client has from somewhere else.

@@ -31,6 +31,8 @@ pub(crate) struct Stream {
     /// ask for because it refused the cluster.
     asked_for: Resources,
     unasked: BTreeSet<Arc<str>>,
+    /// Clusters that the client was told before it asked for any endpoints. Should it say then that it has these, it waits for them all the same.
+    told_early: BTreeSet<Arc<str>>,
     last_nonce: u64,
 }
 
@@ -227,6 +229,11 @@ impl Stream {
         if channel.under_way.is_some() || channel.asked.is_none() {
             return None;
         }
+        if kind == Kind::Endpoints {
+            let begun = std::mem::take(&mut self.told_early);
+            self.wait_for_endpoints(begun.iter());
+        }
+        let channel = &self.channels[kind as usize];
         let mut untold = channel.untold(kind, snapshot);
         let retries = channel.retries_at().is_some_and(|at| now >= at);
         let mut is_all = true;
@@ -249,13 +256,7 @@ impl Stream {
             return None;
         }
         if kind == Kind::Cluster {
-            // A cluster that changes begins anew, and waits for its endpoints.
-            let endpoints = &mut self.channels[Kind::Endpoints as usize];
-            for (name, _) in &untold.changed {
-                if endpoints.held(name).is_some() {
-                    endpoints.tell_again(name.clone());
-                }
-            }
+            self.begin_anew(&untold);
         }
         self.last_nonce += 1;
         let (nonce, version) = (self.last_nonce.to_string(), snapshot.of(kind).version.clone());
@@ -265,6 +266,27 @@ impl Stream {
         channel.under_way = Some(UnderWay { nonce: nonce.clone(), version: version.clone(), names });
         let is_whole = is_all && channel.covers(snapshot.of(kind));
         Some(Update { kind, nonce, version, is_whole, changed: untold.changed, removed: untold.removed })
+    }
+
+    /// A cluster that changes begins anew, and waits for its endpoints.
+    fn begin_anew(&mut self, clusters: &Untold) {
+        let changed = clusters.changed.iter().map(|(name, _)| name);
+        if self.asked(Kind::Endpoints).is_some() {
+            return self.wait_for_endpoints(changed);
+        }
+        self.told_early.extend(changed.cloned());
+        for name in &clusters.removed {
+            self.told_early.remove(name);
+        }
+    }
+
+    fn wait_for_endpoints<'a>(&mut self, clusters: impl Iterator<Item = &'a Arc<str>>) {
+        let endpoints = &mut self.channels[Kind::Endpoints as usize];
+        for name in clusters {
+            if endpoints.held(name).is_some() {
+                endpoints.tell_again(name.clone());
+            }
+        }
     }
 
     /// Whether the client has the clusters and the endpoints of this snapshot, as far as it gets them on this stream.

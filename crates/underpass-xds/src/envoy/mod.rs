@@ -105,11 +105,14 @@ impl Translator {
 
 impl KnownRoute {
     fn new(route: &Arc<Route>) -> Self {
+        let cluster = Resource::new(Kind::Cluster, &cluster::cluster(route));
+        // A cluster that changes waits for its endpoints, also if its Envoy lost us between the two and says that it has them.
+        let endpoints = Resource::new(Kind::Endpoints, &endpoints::assignment(route)).along_with(&cluster);
         Self {
             name: route.name.as_str().into(),
             route: route.clone(),
-            cluster: Arc::new(Resource::new(Kind::Cluster, &cluster::cluster(route))),
-            endpoints: Arc::new(Resource::new(Kind::Endpoints, &endpoints::assignment(route))),
+            cluster: Arc::new(cluster),
+            endpoints: Arc::new(endpoints),
         }
     }
 

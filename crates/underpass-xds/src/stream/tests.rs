@@ -148,6 +148,30 @@ fn a_cluster_that_changes_gets_its_endpoints_again() {
     assert_eq!(pair.told(&changed), ["Cluster +a:2", "Endpoints +a:1"]);
 }
 
+/// As a client says it that comes back: which versions it has.
+fn held(resources: &Resources) -> Vec<(Arc<str>, Arc<Resource>)> {
+    resources.iter().map(|(name, resource)| (name.clone(), resource.clone())).collect()
+}
+
+/// It hears of the cluster before it can say that it has the endpoints, and waits for them all the same.
+#[test]
+fn a_cluster_that_changed_while_a_client_was_away_gets_the_endpoints_that_it_has() {
+    let before = snapshot(&[("a", "1"), ("b", "1")], &[]);
+    let changed = Snapshot { clusters: resources(&[("a", "2"), ("b", "1")]), ..before.clone() };
+    let mut pair = Pair::new();
+    pair.stream.has(Kind::Cluster, held(&before.clusters));
+    assert_eq!(pair.told(&changed), ["Cluster +a:2"]);
+    pair.stream.ask(Kind::Endpoints, &names(&["a", "b"]));
+    pair.stream.has(Kind::Endpoints, held(&before.endpoints));
+    assert_eq!(pair.told(&changed), ["Endpoints +a:1"]);
+
+    let mut pair = Pair::new();
+    assert_eq!(pair.told(&changed), ["Cluster +a:2 +b:1"], "of the world nobody says what of it is known");
+    pair.stream.ask(Kind::Endpoints, &names(&["a", "b"]));
+    pair.stream.has_all(Kind::Endpoints, &before.endpoints);
+    assert_eq!(pair.told(&changed), ["Endpoints +a:1 +b:1"]);
+}
+
 #[test]
 fn the_first_question_is_answered_even_with_nothing() {
     let mut pair = Pair::new();

@@ -1,7 +1,12 @@
 //! Changes to the world: an answer holds what is new and names what is gone.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use prost::Message;
+use underpass_tables::Route;
 use underpass_xds::Kind;
 
 use crate::client::{Changes, refusal};
@@ -12,6 +17,11 @@ fn said(answer: &DeltaDiscoveryResponse) -> String {
     let new = answer.resources.iter().map(|resource| format!("+{}", resource.name));
     let gone = answer.removed_resources.iter().map(|name| format!("-{name}"));
     new.chain(gone).collect::<Vec<_>>().join(" ")
+}
+
+/// What a client has of it, as it says so when it comes back.
+fn versions(answer: &DeltaDiscoveryResponse) -> HashMap<String, String> {
+    answer.resources.iter().map(|resource| (resource.name.clone(), resource.version.clone())).collect()
 }
 
 /// Everything of the table, taken.
@@ -54,6 +64,36 @@ async fn what_is_gone_is_named_after_the_listeners_know() {
     assert_eq!((clusters.type_url.as_str(), said(&clusters).as_str()), (Kind::Cluster.type_url(), "-b"));
 }
 
+/// Of a cluster that it took it waits for the endpoints, which are what they were.
+#[tokio::test]
+async fn a_client_that_left_between_a_cluster_and_its_endpoints_is_told_the_endpoints() {
+    let mut site = Site::new(&["a", "b"]).await;
+    let mut table = table([("a", 1), ("b", 1)].into_iter());
+    let mut changes = Changes::open(&site).await;
+    changes.subscribe(Kind::Cluster, &[]);
+    let mut clusters = versions(&changes.hear().await);
+    changes.subscribe(Kind::Endpoints, &["a", "b"]);
+    let endpoints = versions(&changes.hear().await);
+    drop(changes);
+    table.routes[0] = Arc::new(Route { connect_timeout: Duration::from_secs(7), ..(*table.routes[0]).clone() });
+    site.put(&table);
+    let mut changes = Changes::open(&site).await;
+    changes.say(DeltaDiscoveryRequest { initial_resource_versions: clusters.clone(), ..Changes::about(Kind::Cluster) });
+    let news = changes.hear().await;
+    assert_eq!(said(&news), "+a");
+    clusters.extend(versions(&news));
+    drop(changes);
+    let mut changes = Changes::open(&site).await;
+    changes.say(DeltaDiscoveryRequest { initial_resource_versions: clusters, ..Changes::about(Kind::Cluster) });
+    changes.say(DeltaDiscoveryRequest {
+        resource_names_subscribe: vec!["a".into(), "b".into()],
+        initial_resource_versions: endpoints,
+        ..Changes::about(Kind::Endpoints)
+    });
+    let told = changes.hear().await;
+    assert_eq!((told.type_url.as_str(), said(&told).as_str()), (Kind::Endpoints.type_url(), "+a"));
+}
+
 #[tokio::test]
 async fn a_client_that_comes_back_is_told_the_difference() {
     let mut site = Site::new(&["a", "b", "c"]).await;
@@ -62,9 +102,7 @@ async fn a_client_that_comes_back_is_told_the_difference() {
         changes.subscribe(Kind::Cluster, &[]);
         changes.hear().await
     };
-    let versions = first.resources.iter().map(|resource| (resource.name.clone(), resource.version.clone()));
-    let again =
-        DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..Changes::about(Kind::Cluster) };
+    let again = DeltaDiscoveryRequest { initial_resource_versions: versions(&first), ..Changes::about(Kind::Cluster) };
     let mut changes = Changes::open(&site).await;
     changes.say(again.clone());
     changes.hear_nothing().await;
@@ -215,10 +253,8 @@ async fn what_a_client_refused_is_forgotten_when_it_comes_back_with_everything()
     assert_eq!(site.reports.of(NODE).unwrap().refusal(), Some("no such thing"));
     drop(changes);
     site.change(&["a"]);
-    let versions = first.resources.iter().map(|resource| (resource.name.clone(), resource.version.clone()));
     let mut changes = Changes::open(&site).await;
-    changes
-        .say(DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..Changes::about(Kind::Cluster) });
+    changes.say(DeltaDiscoveryRequest { initial_resource_versions: versions(&first), ..Changes::about(Kind::Cluster) });
     changes.hear_nothing().await;
     let report = site.reports.of(NODE).unwrap();
     assert_eq!(report.refusal(), None);

@@ -204,6 +204,29 @@ async fn ten_thousand_backends_are_told_once() {
     outlives_what_tells_it(CHANGES, 10_000).await;
 }
 
+/// A cluster changes while nobody tells it, and its endpoints do not: it takes the cluster and does not wait for endpoints that it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_changed_while_nobody_told_it_comes_into_force() {
+    for api_type in [WORLD, CHANGES] {
+        let mut site = Site::empty().await;
+        let edge = Edge::start(&site, api_type);
+        let mut table = edge.table(2);
+        site.put(&table);
+        edge.becomes(1);
+        let address = site.address;
+        drop(site);
+        wait_until("the end of what tells it", PATIENCE, || (!edge.is_connected()).then_some(()));
+        table.routes[1] = Arc::new(Route { connect_timeout: Duration::from_secs(7), ..(*table.routes[1]).clone() });
+        let mut site = Site::at(address).await;
+        site.put(&table);
+        let is_taken = || edge.stat("cluster_manager.cluster_modified") == 1;
+        wait_until("the change", PATIENCE, || is_taken().then_some(()));
+        let is_in_force = || edge.stat("cluster_manager.warming_clusters") == 0;
+        wait_until(&format!("{api_type}: the change to be in force"), PATIENCE, || is_in_force().then_some(()));
+        assert!(edge.serves(0) && edge.serves(1), "{api_type}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_it_refuses_among_a_thousand_is_named_and_the_others_are_served() {
     const BAD: usize = 500;

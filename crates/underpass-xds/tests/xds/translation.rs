@@ -205,7 +205,11 @@ fn limits_and_other_ways_of_connecting_leave_the_chains_as_they_are() {
         balance: Balance::LeastConnections,
         ..(*table.routes[0]).clone()
     });
-    assert_eq!(changed(&before, &translator.snapshot(&table)), ["Cluster a"]);
+    assert_eq!(
+        changed(&before, &translator.snapshot(&table)),
+        ["Cluster a", "Endpoints a"],
+        "a cluster waits for its endpoints"
+    );
 }
 
 /// Envoy's own 15 seconds would give it one without endpoints.
