@@ -18,7 +18,10 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{CommonTlsContext, UpstreamTlsContext};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CommonTlsContext, TlsParameters, UpstreamTlsContext,
+};
 use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, UInt32Value, Value};
@@ -151,16 +154,19 @@ fn with_header(header: ProxyHeader) -> TransportSocket {
 fn way_of_checking(kind: &CheckKind) -> TransportSocketMatch {
     let socket = match kind {
         CheckKind::Tcp => plain(),
-        CheckKind::Tls { server_name } => transport_socket(
-            "envoy.transport_sockets.tls",
-            UpstreamTlsContext {
-                common_tls_context: Some(CommonTlsContext::default()),
-                sni: server_name.clone(),
-                ..UpstreamTlsContext::default()
-            },
-        ),
+        CheckKind::Tls { server_name } => transport_socket("envoy.transport_sockets.tls", handshake(server_name)),
     };
     TransportSocketMatch { name: CHECK.into(), r#match: Some(labelled(CHECK)), transport_socket: Some(socket) }
+}
+
+fn handshake(server_name: &str) -> UpstreamTlsContext {
+    // Envoy's own clients go no further than TLS 1.2, and there are servers that speak nothing so old.
+    let newest = TlsParameters { tls_maximum_protocol_version: TlsProtocol::TlSv13.into(), ..TlsParameters::default() };
+    UpstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext { tls_params: Some(newest), ..CommonTlsContext::default() }),
+        sni: server_name.to_owned(),
+        ..UpstreamTlsContext::default()
+    }
 }
 
 fn plain() -> TransportSocket {

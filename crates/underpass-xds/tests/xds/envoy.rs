@@ -15,20 +15,20 @@ use crate::{NODE, Site};
 
 /// By what an Envoy is told: everything of a kind at once, or changes to it.
 const WORLD: &str = "GRPC";
-const CHANGES: &str = "DELTA_GRPC";
+pub(crate) const CHANGES: &str = "DELTA_GRPC";
 
 /// It looks through all that it counts for every question about it, and with thousands of backends that takes seconds.
 const COUNTED: [&str; 4] = ["cluster_manager.", "listener_manager.", "control_plane.", "cluster.xds_cluster."];
 
 /// An Envoy, and what it leads to.
-struct Edge {
-    envoy: Envoy,
+pub(crate) struct Edge {
+    pub(crate) envoy: Envoy,
     server: SocketAddr,
     _folder: TempDir,
 }
 
 impl Edge {
-    fn start(site: &Site, api_type: &str) -> Self {
+    pub(crate) fn start(site: &Site, api_type: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let admin = ([127, 0, 0, 1], 0).into();
         let mut bootstrap = Bootstrap {
@@ -51,7 +51,7 @@ impl Edge {
     }
 
     /// So many backends, of which each leads to the server under its own name.
-    fn table(&self, backends: usize) -> RelayTable {
+    pub(crate) fn table(&self, backends: usize) -> RelayTable {
         let (mut routes, mut rules) = (Vec::new(), Rules::default());
         for number in 0..backends {
             let name = name(number);

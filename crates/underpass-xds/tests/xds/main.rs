@@ -4,6 +4,7 @@
 
 mod apart;
 mod changes;
+mod checks;
 mod client;
 mod envoy;
 mod translation;
