@@ -72,13 +72,13 @@ pub(super) fn cluster(route: &Route) -> Cluster {
             healthy_panic_threshold: Some(Percent { value: ALL_ARE_TRIED_BELOW }),
             ..CommonLbConfig::default()
         }),
-        transport_socket: route.proxy_header.map(with_header),
+        transport_socket: route.proxy_header.map(|header| with_header(header, plain())),
         ..Cluster::default()
     };
     if let Some(check) = &route.health_check {
         // One that has left its Service is not kept for as long as it passes.
         cluster.ignore_health_on_host_removal = true;
-        cluster.transport_socket_matches = vec![way_of_checking(&check.kind)];
+        cluster.transport_socket_matches = vec![way_of_checking(&check.kind, route.proxy_header)];
         cluster.health_checks = vec![HealthCheck {
             interval: Some(span(check.interval)),
             timeout: Some(span(check.timeout.min(LONGEST_CHECK))),
@@ -137,36 +137,40 @@ fn keepalive() -> TcpKeepalive {
     }
 }
 
-fn with_header(header: ProxyHeader) -> TransportSocket {
+fn with_header(header: ProxyHeader, socket: TransportSocket) -> TransportSocket {
     let version = match header {
         ProxyHeader::V1 => Version::V1,
         ProxyHeader::V2 => Version::V2,
     };
     let config = ProxyProtocolUpstreamTransport {
         config: Some(ProxyProtocolConfig { version: version.into(), ..ProxyProtocolConfig::default() }),
-        transport_socket: Some(plain()),
+        transport_socket: Some(socket),
         ..ProxyProtocolUpstreamTransport::default()
     };
     transport_socket("envoy.transport_sockets.upstream_proxy_protocol", config)
 }
 
-/// Checks connect in their own way: without a PROXY header, which tells of a client, and with a handshake if that is asked for.
-fn way_of_checking(kind: &CheckKind) -> TransportSocketMatch {
-    let socket = match kind {
-        CheckKind::Tcp => plain(),
-        CheckKind::Tls { server_name } => transport_socket("envoy.transport_sockets.tls", handshake(server_name)),
+/// Checks connect in their own way: with a handshake if that is asked for, behind the header without which an endpoint would not take it.
+/// Nobody is behind a check: in version 2 the header says so, in version 1 it has the check's own addresses. One without a handshake is over
+/// before anything would be said.
+fn way_of_checking(kind: &CheckKind, header: Option<ProxyHeader>) -> TransportSocketMatch {
+    let socket = match (kind, header) {
+        (CheckKind::Tcp, _) => plain(),
+        (CheckKind::Tls { server_name }, None) => tls(server_name),
+        (CheckKind::Tls { server_name }, Some(header)) => with_header(header, tls(server_name)),
     };
     TransportSocketMatch { name: CHECK.into(), r#match: Some(labelled(CHECK)), transport_socket: Some(socket) }
 }
 
-fn handshake(server_name: &str) -> UpstreamTlsContext {
+fn tls(server_name: &str) -> TransportSocket {
     // Envoy's own clients go no further than TLS 1.2, and there are servers that speak nothing so old.
     let newest = TlsParameters { tls_maximum_protocol_version: TlsProtocol::TlSv13.into(), ..TlsParameters::default() };
-    UpstreamTlsContext {
+    let config = UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext { tls_params: Some(newest), ..CommonTlsContext::default() }),
         sni: server_name.to_owned(),
         ..UpstreamTlsContext::default()
-    }
+    };
+    transport_socket("envoy.transport_sockets.tls", config)
 }
 
 fn plain() -> TransportSocket {

@@ -14,7 +14,8 @@ use underpass_testbed::{PATIENCE, wait_until};
 use crate::Site;
 use crate::envoy::{CHANGES, Edge};
 
-const SIGNATURE_OF_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// How version 2 begins where nobody is behind a connection.
+const LOCAL_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20";
 
 /// Takes connections that say the header, if one is due, and then shake hands in TLS 1.3; tells of each what came of it.
 fn server(header: Option<ProxyHeader>) -> (SocketAddr, Receiver<io::Result<()>>) {
@@ -49,7 +50,7 @@ fn take(client: TcpStream, header: Option<ProxyHeader>, tls: &Arc<ServerConfig>)
         Some(ProxyHeader::V2) => {
             let mut fixed = [0; 16];
             client.read_exact(&mut fixed)?;
-            is_due(fixed.starts_with(SIGNATURE_OF_V2))?;
+            is_due(fixed.starts_with(LOCAL_V2))?;
             client.read_exact(&mut vec![0; u16::from_be_bytes([fixed[14], fixed[15]]).into()])?;
         }
     }
@@ -72,10 +73,10 @@ fn every_second(kind: CheckKind) -> HealthCheck {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_shakes_hands_as_new_servers_do_it() {
+async fn a_check_shakes_hands_as_new_servers_do_it_and_says_the_header_that_they_wait_for() {
     let mut site = Site::empty().await;
     let edge = Edge::start(&site, CHANGES);
-    let headers = [None];
+    let headers = [None, Some(ProxyHeader::V1), Some(ProxyHeader::V2)];
     let mut table = edge.table(headers.len());
     let check = every_second(CheckKind::Tls { server_name: "server".into() });
     let servers = headers.map(server);
