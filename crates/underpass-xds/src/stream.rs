@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use crate::resources::{Resource, Resources};
 use crate::snapshot::{Kind, Snapshot};
 
-/// How long listeners wait for clusters and endpoints that a client does not take, or does not ask for.
+/// How long listeners wait for clusters and endpoints that a client does not take, or does not ask for; and what is gone, for a client that comes
+/// back to ask for listeners.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// How long after a refusal the same is told once more, and then twice as long each time: a port that somebody else had may be free by then.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
@@ -25,8 +26,10 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Stream {
     channels: [Channel; 3],
-    /// Since when listeners have been ready to go, but for what they need.
+    /// Since when listeners have been ready to go, but for what they need; or, of a client that comes back, have not been asked for.
     waiting_since: Option<Instant>,
+    /// The client has clusters from a stream before this one, and may have listeners of which it has not spoken yet.
+    comes_back: bool,
     /// Clusters whose endpoints the client has asked for, every one of them, but for those that it has asked for no more since, or did not
     /// ask for because it refused the cluster.
     asked_for: Resources,
@@ -166,6 +169,7 @@ impl Stream {
         let channel = &mut self.channels[kind as usize];
         channel.apart.extend(held.into_iter().map(|(name, resource)| (name, Some(resource))));
         channel.owes_answer = false;
+        self.comes_back |= kind == Kind::Cluster;
     }
 
     /// The client says that it has all of these, as far as it asks for them.
@@ -174,6 +178,7 @@ impl Stream {
         channel.told = held.clone();
         channel.apart.retain(|name, _| held.get(name).is_none());
         channel.owes_answer = false;
+        self.comes_back |= kind == Kind::Cluster;
     }
 
     /// Whether this answers what is under way, and which version that was. Older answers do not matter any more.
@@ -205,6 +210,7 @@ impl Stream {
         for kind in Kind::ALL {
             self.channels[kind as usize].forget_refused(snapshot.of(kind));
         }
+        self.wait_for_listeners(now);
         Kind::ALL.into_iter().find_map(|kind| self.next_of(kind, snapshot, now))
     }
 
@@ -316,6 +322,14 @@ impl Stream {
         all
     }
 
+    /// A client that comes back says soon which listeners it has, unless it is told of those elsewhere.
+    fn wait_for_listeners(&mut self, now: Instant) {
+        let is_asked = self.asked(Kind::Listener).is_some();
+        if self.comes_back && (is_asked || self.has_waited(now)) {
+            (self.comes_back, self.waiting_since) = (false, None);
+        }
+    }
+
     fn has_waited(&mut self, now: Instant) -> bool {
         let since = *self.waiting_since.get_or_insert(now);
         now.duration_since(since) >= LONGEST_WAIT
@@ -324,10 +338,14 @@ impl Stream {
     /// Whether the client's listeners lead to nothing but what is in this snapshot. One that it refused may run on as it was before.
     fn listeners_are_settled(&self, snapshot: &Snapshot) -> bool {
         let listeners = &self.channels[Kind::Listener as usize];
-        listeners.asked.is_none()
-            || listeners.under_way.is_none()
-                && listeners.refused.is_empty()
-                && listeners.untold(Kind::Listener, snapshot).is_empty()
+        match listeners.asked {
+            None => !self.comes_back,
+            Some(_) => {
+                listeners.under_way.is_none()
+                    && listeners.refused.is_empty()
+                    && listeners.untold(Kind::Listener, snapshot).is_empty()
+            }
+        }
     }
 
     /// Everything of a kind that the client has, with what was just sent; sorted by name.

@@ -172,6 +172,41 @@ fn a_cluster_that_changed_while_a_client_was_away_gets_the_endpoints_that_it_has
     assert_eq!(pair.told(&changed), ["Endpoints +a:1 +b:1"]);
 }
 
+/// A backend was renamed meanwhile: the client's listener leads to the cluster of before until it is told otherwise.
+#[test]
+fn what_is_gone_waits_for_a_client_that_comes_back_to_speak_of_its_listeners() {
+    let (before, now) = (snapshot(&[("a", "1")], &[("l", "a")]), snapshot(&[("b", "1")], &[("l", "b")]));
+    let mut pair = Pair { stream: Stream::default(), ..Pair::new() };
+    pair.stream.ask(Kind::Cluster, &all());
+    pair.stream.has(Kind::Cluster, held(&before.clusters));
+    assert_eq!(pair.told(&now), ["Cluster +b:1"]);
+    pair.answer(Kind::Cluster);
+    pair.stream.ask(Kind::Endpoints, &names(&["a", "b"]));
+    pair.stream.has(Kind::Endpoints, held(&before.endpoints));
+    assert_eq!(pair.told(&now), ["Endpoints +b:1"]);
+    pair.answer(Kind::Endpoints);
+    pair.stream.ask(Kind::Listener, &all());
+    pair.stream.has(Kind::Listener, held(&before.listeners));
+    assert_eq!(pair.told(&now), ["Listener +l:b"]);
+    pair.answer(Kind::Listener);
+    assert_eq!(pair.told(&now), ["Cluster -a", "Endpoints -a"]);
+}
+
+#[test]
+fn what_is_gone_does_not_wait_for_ever_for_listeners() {
+    let mut pair = Pair { stream: Stream::default(), ..Pair::new() };
+    pair.stream.ask(Kind::Cluster, &all());
+    pair.stream.has(Kind::Cluster, held(&resources(&[("a", "1"), ("b", "1")])));
+    let fewer = snapshot(&[("b", "1")], &[]);
+    assert!(pair.told(&fewer).is_empty());
+    assert_eq!(pair.stream.wait_until(), Some(pair.now + LONGEST_WAIT));
+    pair.now += LONGEST_WAIT;
+    assert_eq!(pair.told(&fewer), ["Cluster -a"]);
+    assert_eq!(pair.stream.wait_until(), None);
+    pair.answer(Kind::Cluster);
+    assert_eq!(pair.told(&snapshot(&[], &[])), ["Cluster -b"], "it was waited once");
+}
+
 #[test]
 fn the_first_question_is_answered_even_with_nothing() {
     let mut pair = Pair::new();

@@ -109,7 +109,18 @@ async fn a_client_that_comes_back_is_told_the_difference() {
     site.change(&["b", "c", "d"]);
     let mut changes = Changes::open(&site).await;
     changes.say(again);
-    assert_eq!(said(&changes.hear().await), "+d -a");
+    let news = changes.hear().await;
+    assert_eq!(said(&news), "+d", "its listener may lead to a");
+    changes.accept(&news);
+    changes.subscribe(Kind::Endpoints, &["b", "c", "d"]);
+    let endpoints = changes.hear().await;
+    changes.accept(&endpoints);
+    changes.subscribe(Kind::Listener, &[]);
+    let listeners = changes.hear().await;
+    assert_eq!(said(&listeners), "+edge-listener-443");
+    changes.accept(&listeners);
+    let gone = changes.hear().await;
+    assert_eq!((gone.type_url.as_str(), said(&gone).as_str()), (Kind::Cluster.type_url(), "-a"));
 }
 
 #[tokio::test]
