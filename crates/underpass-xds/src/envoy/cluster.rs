@@ -81,6 +81,8 @@ pub(super) fn cluster(route: &Route) -> Cluster {
         cluster.transport_socket_matches = vec![way_of_checking(&check.kind, route.proxy_header)];
         cluster.health_checks = vec![HealthCheck {
             interval: Some(span(check.interval)),
+            // Before the first connection, too.
+            no_traffic_interval: Some(span(check.interval)),
             timeout: Some(span(check.timeout.min(LONGEST_CHECK))),
             unhealthy_threshold: Some(number(check.unhealthy_after)),
             healthy_threshold: Some(number(check.healthy_after)),

@@ -114,6 +114,25 @@ fn an_envoy_that_starts_waits_for_no_check_for_long() {
     assert_eq!(said.health_checks[0].interval.unwrap().seconds, 3600);
 }
 
+/// Envoy's own minute would keep one that nobody has used yet from being looked at as often as was asked for.
+#[test]
+fn an_endpoint_is_checked_as_often_before_the_first_connection_as_after() {
+    let mut table = edge();
+    let check = HealthCheck {
+        kind: CheckKind::Tcp,
+        interval: Duration::from_secs(7),
+        timeout: Duration::from_secs(1),
+        unhealthy_after: 1,
+        healthy_after: 1,
+    };
+    table.routes[0] = Arc::new(Route { health_check: Some(check), ..(*table.routes[0]).clone() });
+    let snapshot = Translator::default().snapshot(&table);
+    let said = Cluster::decode(snapshot.clusters.get("a").unwrap().value.as_slice()).unwrap();
+    let check = &said.health_checks[0];
+    let seconds = [check.interval, check.no_traffic_interval].map(|interval| interval.unwrap_or_default().seconds);
+    assert_eq!(seconds, [7, 7]);
+}
+
 /// Envoy's own hour would end watches that are silent; who has died without a word is found by asking, at both ends.
 #[test]
 fn a_silent_connection_lasts_unless_somebody_says_otherwise() {
