@@ -29,7 +29,7 @@ use targets::Targets;
 
 pub use bootstrap::{ADMIN_CLUSTER, Bootstrap};
 pub use explain::{Answer, Explanation, Question, Step, Way, explain};
-pub use report::{Crossing, Crossings, Proofs, backends, crossings};
+pub use report::{Crossing, Passage, Proofs, backends, crossings};
 pub(crate) use report::{DUPLICATE_MATCH, EXCLUDED};
 pub use targets::external_name;
 

@@ -72,17 +72,62 @@ fn a_backend_that_is_new_is_not_ready_before_it_was_tried() {
     let text = include_str!("tables/hosted-cluster.txt").split("\n---- table\n").next().unwrap();
     let objects = Objects::read(&serde_saphyr::from_multiple(text).unwrap());
     let (proxy, table) = (&objects.proxies[0], objects.table());
-    let tried: Vec<String> = crossings(proxy, &table).into_keys().collect();
-    let [new, before @ ..] = &tried[..] else { panic!("nothing can be tried") };
-    let proofs: Proofs = before.iter().map(|name| (name.clone(), Ok(()))).collect();
+    let mut before = all_crossed(&objects);
+    let new = before.pop_first().unwrap();
     let status = |proofs| {
         let all = backends(proxy, &table, proofs, &BTreeMap::new());
-        all.into_iter().find(|status| status.name == *new).unwrap()
+        all.into_iter().find(|status| status.name == new.0.backend).unwrap()
     };
-    assert_eq!((status(Some(&proofs)).ready, status(Some(&proofs)).reason.as_deref()), (false, Some("NotTried")));
-    let now = Proofs::from([(new.clone(), Ok(()))]);
+    assert_eq!((status(Some(&before)).ready, status(Some(&before)).reason.as_deref()), (false, Some("NotTried")));
+    let now = Proofs::from([new.clone()]);
     assert!(status(Some(&now)).ready);
     assert_eq!(status(None).reason.as_deref(), Some("NotTried"));
+}
+
+/// What is Ready for a new generation was proven for it. What comes and goes behind the same Service is nothing new.
+#[test]
+fn a_backend_that_was_changed_is_not_ready_before_it_was_tried_again() {
+    let before = json!({
+        "name": "b", "hostname": "b.example.com", "port": 443,
+        "targetService": "web", "targetNamespace": "n", "targetPort": 443,
+    });
+    let [mut web, mut slice] = service("web");
+    web["spec"]["ports"] = json!([{ "name": "p", "port": 443 }, { "name": "q", "port": 8443 }]);
+    slice["ports"] = web["spec"]["ports"].clone();
+    let other = service("other");
+    let read = |backend: &Value, slice: &Value| {
+        Objects::read(
+            &[&[proxy("edge", "192.0.2.4", std::slice::from_ref(backend)), web.clone(), slice.clone()], &other[..]]
+                .concat(),
+        )
+    };
+    let proofs = all_crossed(&read(&before, &slice));
+    let reason = |objects: &Objects| {
+        backends(&objects.proxies[0], &objects.table(), Some(&proofs), &BTreeMap::new()).remove(0).reason
+    };
+    assert_eq!(reason(&read(&before, &slice)), None);
+    for (field, value) in [
+        ("targetPort", json!(8443)),
+        ("targetService", json!("other")),
+        ("port", json!(6443)),
+        ("hostname", json!("c.example.com")),
+        ("protocol", json!("TLS")),
+        ("maxConnections", json!(1)),
+        ("proxyProtocol", json!({ "accept": true })),
+        ("proxyProtocol", json!({ "send": "V2" })),
+    ] {
+        let mut now = before.clone();
+        now[field] = value;
+        assert_eq!(reason(&read(&now, &slice)).as_deref(), Some("NotTried"), "{now}");
+    }
+    slice["endpoints"] = json!([{ "addresses": ["10.0.0.7"] }]);
+    assert_eq!(reason(&read(&before, &slice)), None);
+}
+
+/// The proofs of when everything worked.
+fn all_crossed(objects: &Objects) -> Proofs {
+    let tried = crossings(&objects.proxies[0], &objects.table());
+    tried.into_iter().map(|crossing| (crossing.passage, Ok(()))).collect()
 }
 
 /// Whoever may write a Service says where a name leads to. It must not be the proxy's own pages, nor what a node keeps for itself.
@@ -130,7 +175,8 @@ fn servers_may_speak_anything_where_a_port_has_one_tcp_backend() {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
     let objects = Objects::read(&documents);
     let tried = crossings(&objects.proxies[0], &objects.table());
-    let plain: Vec<&str> = tried.iter().filter(|(_, tried)| tried.plain).map(|(name, _)| name.as_str()).collect();
+    let plain = tried.iter().map(|tried| &tried.passage).filter(|passage| passage.plain);
+    let plain: Vec<&str> = plain.map(|passage| passage.backend.as_str()).collect();
     assert_eq!(plain, ["ssh"]);
     assert!(tried.len() > plain.len(), "{tried:?}");
 }
@@ -178,7 +224,8 @@ fn proofs_take_no_place_of_a_backend_that_takes_only_so_many() {
     few["maxConnections"] = json!(1);
     let objects = Objects::read(&[&[proxy("edge", "192.0.2.4", &[few, many])], &service("web")[..]].concat());
     let tried = crossings(&objects.proxies[0], &objects.table());
-    let careful: Vec<(&str, bool)> = tried.iter().map(|(name, tried)| (name.as_str(), tried.takes_a_place)).collect();
+    let tried = tried.iter().map(|tried| &tried.passage);
+    let careful: Vec<(&str, bool)> = tried.map(|passage| (passage.backend.as_str(), passage.takes_a_place)).collect();
     assert_eq!(careful, [("few", true), ("many", false)]);
 }
 

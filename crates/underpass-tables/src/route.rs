@@ -59,7 +59,7 @@ pub enum Balance {
 }
 
 /// A version of the PROXY protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ProxyHeader {
     V1,
     V2,

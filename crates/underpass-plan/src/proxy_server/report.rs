@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use underpass_resources::ProxyServer;
 use underpass_resources::proxy_backend::{BackendProtocol, ProxyBackend};
 use underpass_resources::proxy_server::BackendStatus;
-use underpass_tables::{Listener, RelayTable, Route, Transport};
+use underpass_tables::{Listener, ProxyHeader, RelayTable, Route, Transport};
 
 use super::admission::{TAKEN, entry, route_name};
 use super::route::check_name;
@@ -19,52 +19,52 @@ pub(crate) const EXCLUDED: &str = "Excluded";
 /// A connection that shows whether a backend can be reached through the data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crossing {
-    pub port: u16,
-    pub server_name: String,
-    /// Whether the port expects a PROXY header first.
-    pub proxy_header: bool,
-    /// Whether whatever is not TLS goes there too, so that the server may speak anything.
-    pub plain: bool,
-    /// Whether a connection takes one of the places that the backend has for its clients (`maxConnections`), of which there may be none left.
-    pub takes_a_place: bool,
+    pub passage: Passage,
     /// Where it leads to.
     pub endpoints: Vec<SocketAddr>,
 }
 
-/// By the name of the backend.
-pub type Crossings = BTreeMap<String, Crossing>;
-/// What came of those that were tried; of one that failed, why.
-pub type Proofs = BTreeMap<String, Result<(), String>>;
+/// What a connection shows something about: a backend as its object has it. Endpoints come and go, and a passage stays the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Passage {
+    pub backend: String,
+    /// `<namespace>/<service>:<port>`.
+    pub target: String,
+    pub port: u16,
+    pub server_name: String,
+    /// Whether the port expects a PROXY header first.
+    pub proxy_header: bool,
+    /// The PROXY header that the server gets first.
+    pub sent_header: Option<ProxyHeader>,
+    /// Whether whatever is not TLS goes there too, so that the server may speak anything.
+    pub plain: bool,
+    /// Whether a connection takes one of the places that the backend has for its clients (`maxConnections`), of which there may be none left.
+    pub takes_a_place: bool,
+}
 
-/// What can be tried. Not datagrams, and not backends that only some clients may reach.
-pub fn crossings(proxy: &ProxyServer, table: &RelayTable) -> Crossings {
+/// What came of those that were tried; of one that failed, why.
+pub type Proofs = BTreeMap<Passage, Result<(), String>>;
+
+/// What can be tried.
+pub fn crossings(proxy: &ProxyServer, table: &RelayTable) -> Vec<Crossing> {
     let routes = routes(table);
     let tried = |backend: &ProxyBackend| {
         let route = routes.get(route_name(proxy, backend).as_str())?;
-        let can_be =
-            backend.protocol != BackendProtocol::Udp && route.sources.is_empty() && !route.endpoints.is_empty();
-        let crossing = Crossing {
-            port: backend.port,
-            server_name: check_name(backend),
-            proxy_header: backend.accepts_proxy_protocol(),
-            plain: is_plain(table, backend.port, route),
-            takes_a_place: route.max_connections.is_some(),
-            endpoints: route.open().collect(),
-        };
-        can_be.then(|| (backend.name.to_string(), crossing))
+        can_be_tried(backend, route)
+            .then(|| Crossing { passage: passage(table, backend, route), endpoints: route.open().collect() })
     };
     proxy.spec.backends.iter().filter_map(tried).collect()
 }
 
-/// One entry per backend, sorted by name. `proofs`, if any were made, may be of before, when there were other backends; `healthy` counts
-/// endpoints by route.
+/// One entry per backend, sorted by name. `proofs`, if any were made, may be of before, when backends were others; `healthy` counts endpoints
+/// by route.
 pub fn backends(
     proxy: &ProxyServer,
     table: &RelayTable,
     proofs: Option<&Proofs>,
     healthy: &BTreeMap<String, usize>,
 ) -> Vec<BackendStatus> {
-    let (routes, crossings) = (routes(table), crossings(proxy, table));
+    let routes = routes(table);
     let mut all: Vec<BackendStatus> = proxy
         .spec
         .backends
@@ -73,10 +73,13 @@ pub fn backends(
             let name = route_name(proxy, backend);
             match routes.get(name.as_str()) {
                 Some(route) => {
-                    let can_be_tried = crossings.contains_key(&*backend.name);
-                    // What cannot be tried is taken at its word.
-                    let proof =
-                        proofs.and_then(|proofs| if can_be_tried { proofs.get(&*backend.name) } else { Some(&Ok(())) });
+                    let proof = proofs.and_then(|proofs| {
+                        // What cannot be tried is taken at its word.
+                        if !can_be_tried(backend, route) {
+                            return Some(&Ok(()));
+                        }
+                        proofs.get(&passage(table, backend, route))
+                    });
                     served(backend, route, proof, healthy.get(&name))
                 }
                 None => excluded(proxy, backend, table),
@@ -85,6 +88,24 @@ pub fn backends(
         .collect();
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
+}
+
+/// Not datagrams, and not backends that only some clients may reach.
+fn can_be_tried(backend: &ProxyBackend, route: &Route) -> bool {
+    backend.protocol != BackendProtocol::Udp && route.sources.is_empty() && !route.endpoints.is_empty()
+}
+
+fn passage(table: &RelayTable, backend: &ProxyBackend, route: &Route) -> Passage {
+    Passage {
+        backend: backend.name.to_string(),
+        target: route.target.clone(),
+        port: backend.port,
+        server_name: check_name(backend),
+        proxy_header: backend.accepts_proxy_protocol(),
+        sent_header: route.proxy_header,
+        plain: is_plain(table, backend.port, route),
+        takes_a_place: route.max_connections.is_some(),
+    }
 }
 
 fn is_plain(table: &RelayTable, port: u16, route: &Route) -> bool {

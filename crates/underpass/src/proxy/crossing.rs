@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
-use underpass_plan::proxy_server::{Crossing, Crossings, Proofs};
+use underpass_plan::proxy_server::{Crossing, Proofs};
 use underpass_protocols::proxy_protocol::write_v2_local;
 
 /// Of all backends together; and of the endpoints of one.
@@ -23,22 +23,26 @@ const PROOF: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_millis(1500);
 
 /// Tries all of them.
-pub(super) async fn proofs(crossings: Crossings, tls: TlsConnector) -> Proofs {
+pub(super) async fn proofs(crossings: Vec<Crossing>, tls: TlsConnector) -> Proofs {
     let tls = &tls;
-    let tried = crossings.into_iter().map(|(name, crossing)| async move { (name, cross(&crossing, tls).await) });
+    let tried = crossings.into_iter().map(|crossing| async move {
+        let outcome = cross(&crossing, tls).await;
+        (crossing.passage, outcome)
+    });
     stream::iter(tried).buffer_unordered(AT_ONCE).collect().await
 }
 
 async fn cross(crossing: &Crossing, tls: &TlsConnector) -> Result<(), String> {
-    let name = ServerName::try_from(crossing.server_name.clone()).map_err(|error| error.to_string())?;
+    let passage = &crossing.passage;
+    let name = ServerName::try_from(passage.server_name.clone()).map_err(|error| error.to_string())?;
     let begun = Instant::now();
     // It would turn a client away, or be turned away by clients, and neither says that anything is wrong.
-    if crossing.takes_a_place {
+    if passage.takes_a_place {
         return reach(crossing, begun + PROOF).await;
     }
     let door = async {
-        let mut stream = connect(crossing.port).await?;
-        if crossing.proxy_header {
+        let mut stream = connect(passage.port).await?;
+        if passage.proxy_header {
             stream.write_all(&write_v2_local()).await?;
         }
         let mut session = tls.connect(name, stream).await?;
@@ -49,7 +53,7 @@ async fn cross(crossing: &Crossing, tls: &TlsConnector) -> Result<(), String> {
     match timeout_at(begun + SILENCE, door).await {
         Ok(Ok(())) => Ok(()),
         // As many servers do that are greeted in a language that is not theirs.
-        Ok(Err(error)) if crossing.plain && is_hanging_up(&error) => reach_in_silence(crossing, begun + PROOF).await,
+        Ok(Err(error)) if passage.plain && is_hanging_up(&error) => reach_in_silence(crossing, begun + PROOF).await,
         Ok(Err(error)) => judge(&error),
         Err(_) => reach_in_silence(crossing, begun + PROOF).await,
     }
@@ -117,6 +121,7 @@ fn describe(endpoint: SocketAddr, why: &str) -> String {
 mod tests {
     use futures::FutureExt;
     use tokio::net::{TcpListener, TcpSocket};
+    use underpass_plan::proxy_server::Passage;
 
     use super::*;
 
@@ -136,15 +141,16 @@ mod tests {
 
     /// To a server that speaks TLS, of which there is enough for everybody.
     fn to(port: u16, endpoints: Vec<SocketAddr>) -> Crossing {
-        let server_name = "a.example.com".to_owned();
-        Crossing { port, server_name, proxy_header: false, plain: false, takes_a_place: false, endpoints }
+        let passage = Passage { server_name: "a.example.com".to_owned(), port, ..Passage::default() };
+        Crossing { passage, endpoints }
     }
 
     /// How a backend is judged whose server says nothing, and how long that takes.
     async fn judged(endpoints: Vec<SocketAddr>) -> (Result<(), String>, Duration) {
         let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = silent.local_addr().unwrap().port();
-        let crossing = Crossing { plain: true, ..to(port, endpoints) };
+        let mut crossing = to(port, endpoints);
+        crossing.passage.plain = true;
         let begun = Instant::now();
         (cross(&crossing, &underpass_relay::any_certificate()).await, begun.elapsed())
     }
@@ -174,7 +180,8 @@ mod tests {
                 drop(rude.accept().await.unwrap());
             }
         });
-        let crossing = Crossing { plain, ..to(endpoint.port(), vec![endpoint]) };
+        let mut crossing = to(endpoint.port(), vec![endpoint]);
+        crossing.passage.plain = plain;
         let outcome = cross(&crossing, &underpass_relay::any_certificate()).await;
         closing.abort();
         outcome
@@ -190,7 +197,8 @@ mod tests {
     /// How a backend is judged that takes only so many connections; whoever comes by the data plane is turned away.
     async fn judged_when_full(endpoint: SocketAddr) -> Result<(), String> {
         let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let crossing = Crossing { takes_a_place: true, ..to(full.local_addr().unwrap().port(), vec![endpoint]) };
+        let mut crossing = to(full.local_addr().unwrap().port(), vec![endpoint]);
+        crossing.passage.takes_a_place = true;
         let outcome = cross(&crossing, &underpass_relay::any_certificate()).await;
         assert!(full.accept().now_or_never().is_none(), "a place of a client was taken");
         outcome

@@ -281,6 +281,7 @@ mod tests {
     use serde_json::Value;
     use tokio::sync::{mpsc, oneshot};
     use tower::service_fn;
+    use underpass_plan::proxy_server::Passage;
 
     use super::*;
 
@@ -365,7 +366,7 @@ mod tests {
             assert_eq!(said.unwrap(), refused);
         }
         newest.send_replace(Some(told(Some("other"))));
-        let proofs = Proofs::from([("api".to_owned(), Err("closed".to_owned()))]);
+        let proofs = Proofs::from([(Passage::default(), Err("closed".to_owned()))]);
         prove.send(proofs.clone()).unwrap();
         let (reporter, last) = waiting.await.unwrap();
         assert_eq!(reporter.proofs, Some(proofs), "what was under way is not lost");
