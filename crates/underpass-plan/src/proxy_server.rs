@@ -50,6 +50,8 @@ pub struct Cluster {
     pub names: BTreeMap<String, Result<Vec<IpAddr>, String>>,
     /// Namespaces about which nothing is known, and why.
     pub unknown: BTreeMap<String, String>,
+    /// The address of the pod in which all this is carried.
+    pub pod_ip: Option<IpAddr>,
 }
 
 /// The table for all of these proxies together.

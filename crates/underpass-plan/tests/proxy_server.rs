@@ -34,7 +34,8 @@ fn cluster(document: &Value) -> Cluster {
         (name.clone(), Ok(addresses))
     };
     let names = document["names"].as_object().into_iter().flatten().map(read).collect();
-    Cluster { names, ..Cluster::default() }
+    let pod_ip = serde_json::from_value(document["podIP"].clone()).unwrap();
+    Cluster { names, pod_ip, ..Cluster::default() }
 }
 
 impl Objects {
@@ -152,7 +153,7 @@ fn a_name_opens_no_door_into_the_pod_or_its_node() {
         let route = &table.routes[0];
         (route.endpoints.len(), route.trouble.clone())
     };
-    let own = "service n/s leads to elsewhere.example.com, which is 127.0.0.1: there listens the proxy itself";
+    let own = "service n/s leads to 127.0.0.1:9901: there listens the proxy itself";
     assert_eq!(to("127.0.0.1", 9901), (0, Some(own.to_owned())));
     for (address, port) in [("127.0.0.9", 9902), ("::1", 9903), ("::ffff:127.0.0.1", 18000), ("127.0.0.1", 6443)] {
         let (endpoints, trouble) = to(address, port);
@@ -167,6 +168,51 @@ fn a_name_opens_no_door_into_the_pod_or_its_node() {
     for (address, port) in [("192.0.2.9", 9901), ("2001:db8::9", 443), ("127.0.0.1", 8080)] {
         assert_eq!(to(address, port), (1, None), "{address}:{port}");
     }
+}
+
+/// Every connection would come back to the port by which it came, with the same name, and so without end. One look at the backend begins it.
+#[test]
+fn a_service_that_leads_to_the_proxy_itself_is_not_served() {
+    let table = |address: &str, number: u16, outside: bool, cluster: Option<&Value>| {
+        let proxy = proxy(
+            "edge",
+            "192.0.2.4/24",
+            &[json!({
+                "name": "b", "hostname": "b.example.com", "port": 6443,
+                "targetService": "s", "targetNamespace": "n", "targetPort": if outside { number } else { 443 },
+            })],
+        );
+        let [mut service, mut slice] = service("s");
+        slice["endpoints"] = json!([{ "addresses": ["10.0.0.9"] }, { "addresses": [address] }]);
+        slice["ports"][0]["port"] = json!(number);
+        if outside {
+            service["spec"] = json!({ "type": "ExternalName", "externalName": "b.example.com" });
+        }
+        let mut documents = vec![proxy, service, slice];
+        if let Some(cluster) = cluster {
+            let mut cluster = cluster.clone();
+            cluster["names"] = json!({ "b.example.com": [address] });
+            documents.push(cluster);
+        }
+        Objects::read(&documents).table()
+    };
+    let cluster = json!({ "kind": "Cluster", "podIP": "10.0.0.4" });
+    for outside in [false, true] {
+        for (address, port) in [("192.0.2.4", 6443), ("::ffff:192.0.2.4", 6443), ("10.0.0.4", 6443), ("10.0.0.4", 9902)]
+        {
+            let route = table(address, port, outside, Some(&cluster)).routes.remove(0);
+            let itself = std::net::SocketAddr::new(address.parse().unwrap(), port);
+            let trouble = format!("service n/s leads to {itself}: there listens the proxy itself");
+            assert_eq!((route.endpoints.len(), route.trouble.as_ref()), (0, Some(&trouble)), "{address}:{port}");
+        }
+        for (address, port) in [("192.0.2.4", 443), ("10.0.0.4", 443), ("192.0.2.5", 6443), ("10.0.0.5", 6443)] {
+            let route = table(address, port, outside, Some(&cluster)).routes.remove(0);
+            assert_eq!(route.trouble, None, "{address}:{port}");
+        }
+    }
+    let nobodys = json!({ "kind": "Cluster" });
+    assert_eq!(table("10.0.0.4", 6443, false, Some(&nobodys)).routes[0].trouble, None, "in no pod");
+    assert_eq!(table("192.0.2.4", 6443, false, None).routes[0].trouble, None, "in a file");
 }
 
 #[test]

@@ -25,7 +25,9 @@ pub(super) struct Targets<'a> {
     services: HashMap<Key<'a>, &'a Service>,
     slices: HashMap<Key<'a>, Vec<Slice<'a>>>,
     cluster: Option<&'a Cluster>,
-    /// What listens in the proxy's own pod.
+    /// Those that are known of the proxy's own pod: other pods have others.
+    own_addresses: HashSet<IpAddr>,
+    /// What listens there.
     own_ports: HashSet<u16>,
     rejects: Vec<Reject>,
 }
@@ -47,9 +49,14 @@ struct Host<'a> {
 impl<'a> Targets<'a> {
     pub(super) fn index(observed: &Observed<'a>) -> Self {
         let services = observed.services.iter().map(|service| (key(&service.metadata), *service)).collect();
-        let own_ports = observed.proxies.iter().flat_map(|proxy| own_ports(proxy)).collect();
-        let mut targets =
-            Self { services, slices: HashMap::new(), cluster: observed.cluster, own_ports, rejects: Vec::new() };
+        let mut targets = Self {
+            services,
+            slices: HashMap::new(),
+            cluster: observed.cluster,
+            own_addresses: own_addresses(observed).map(|address| address.to_canonical()).collect(),
+            own_ports: observed.proxies.iter().flat_map(|proxy| own_ports(proxy)).collect(),
+            rejects: Vec::new(),
+        };
         for slice in &observed.slices {
             targets.add(slice);
         }
@@ -63,6 +70,27 @@ impl<'a> Targets<'a> {
 
     /// Where a backend's connections can go, sorted; or why nowhere.
     pub(super) fn endpoints(&self, backend: &ProxyBackend) -> Result<Vec<Endpoint>, String> {
+        let endpoints = self.said(backend)?;
+        match endpoints.iter().find(|endpoint| self.is_the_proxy(endpoint.address)) {
+            Some(Endpoint { address, .. }) => {
+                let (namespace, name) = (&backend.target_namespace, &backend.target_service);
+                Err(format!("service {namespace}/{name} leads to {address}: there listens the proxy itself"))
+            }
+            None => Ok(endpoints),
+        }
+    }
+
+    /// Whether the proxy itself listens there. Its pages are for nobody who reaches it, and a connection to one of its own listeners would
+    /// come back, with the same name, without end. In a file whoever says where a Service leads to has written the ProxyServer too.
+    fn is_the_proxy(&self, there: SocketAddr) -> bool {
+        let address = there.ip().to_canonical();
+        // In a pod it listens at every address.
+        let is_here = address.is_loopback() || self.own_addresses.contains(&address);
+        self.cluster.is_some() && is_here && self.own_ports.contains(&there.port())
+    }
+
+    /// Where its Service leads to.
+    fn said(&self, backend: &ProxyBackend) -> Result<Vec<Endpoint>, String> {
         let (namespace, name) = (&*backend.target_namespace, &*backend.target_service);
         if let Some(reason) = self.cluster.and_then(|cluster| cluster.unknown.get(namespace)) {
             return Err(format!("the services of namespace {namespace} cannot be seen: {reason}"));
@@ -101,28 +129,12 @@ impl<'a> Targets<'a> {
             Some(None) => Err(format!("{led}, which is being resolved")),
             Some(Some(Err(reason))) => Err(format!("{led}, which cannot be resolved: {reason}")),
             Some(Some(Ok(addresses))) => {
-                let port = backend.target_port;
-                if let Some((address, reason)) = addresses.iter().find_map(|it| Some((it, self.forbidden(*it, port)?)))
-                {
-                    return Err(format!("{led}, which is {address}: {reason}"));
+                if let Some(address) = addresses.iter().find(|address| is_nobodys(**address)) {
+                    return Err(format!("{led}, which is {address}: no service has such an address"));
                 }
-                Ok(sorted(addresses.iter().map(|address| SocketAddr::new(*address, port).into())))
+                Ok(sorted(addresses.iter().map(|address| SocketAddr::new(*address, backend.target_port).into())))
             }
         }
-    }
-
-    /// Why nobody is led there, though a name says so. Of addresses in EndpointSlices the API server sees to that; whoever may write a name
-    /// could otherwise open the pod's own pages, and what its node keeps for itself, to everybody who reaches the proxy.
-    fn forbidden(&self, address: IpAddr, port: u16) -> Option<&'static str> {
-        let is_link_local = match address.to_canonical() {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
-        let address = address.to_canonical();
-        if is_link_local || address.is_unspecified() || address.is_multicast() {
-            return Some("no service has such an address");
-        }
-        (address.is_loopback() && self.own_ports.contains(&port)).then_some("there listens the proxy itself")
     }
 
     fn without_slices(&self, service: &Service, namespace: &str, name: &str) -> String {
@@ -176,6 +188,22 @@ impl Slice<'_> {
         };
         self.hosts.iter().map(endpoint).collect()
     }
+}
+
+/// Of addresses in EndpointSlices the API server sees to that; whoever may write a name could otherwise open what a node keeps for itself to
+/// everybody who reaches the proxy.
+fn is_nobodys(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    is_link_local || address.is_unspecified() || address.is_multicast()
+}
+
+fn own_addresses(observed: &Observed<'_>) -> impl Iterator<Item = IpAddr> {
+    let of_clients = observed.proxies.iter().filter_map(|proxy| proxy.spec.network_config.server_ip.address());
+    of_clients.chain(observed.cluster.and_then(|cluster| cluster.pod_ip))
 }
 
 /// What listens in the pod of a proxy.

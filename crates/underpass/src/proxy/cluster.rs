@@ -8,6 +8,7 @@ mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ pub(crate) struct ClusterFeed {
     client: Client,
     namespace: String,
     name: String,
+    pod_ip: Option<IpAddr>,
     told: mpsc::Receiver<Change>,
     tell: mpsc::Sender<Change>,
     /// Ends with this value.
@@ -89,7 +91,7 @@ enum Change {
 }
 
 impl ClusterFeed {
-    pub(crate) fn open(client: Client, namespace: &str, name: &str) -> Self {
+    pub(crate) fn open(client: Client, namespace: &str, name: &str, pod_ip: Option<IpAddr>) -> Self {
         let (tell, told) = mpsc::channel(WAITING);
         let mut own = JoinSet::new();
         let proxies: Api<ProxyServer> = Api::namespaced(client.clone(), namespace);
@@ -99,6 +101,7 @@ impl ClusterFeed {
             client,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+            pod_ip,
             told,
             tell,
             _own: own,
@@ -205,7 +208,7 @@ impl ClusterFeed {
         };
         let unknown =
             self.targets.iter().filter_map(|(namespace, targets)| Some((namespace.clone(), blocked(targets)?)));
-        let cluster = Cluster { names: self.names.answers(), unknown: unknown.collect() };
+        let cluster = Cluster { names: self.names.answers(), unknown: unknown.collect(), pod_ip: self.pod_ip };
         let observed = Observed {
             proxies: self.proxy.objects.values().collect(),
             services: self.targets.values().flat_map(|targets| targets.services.objects.values()).collect(),
@@ -360,7 +363,7 @@ mod tests {
     /// Of a cluster that said what is in these objects, and that every name outside is looked for in vain.
     fn feed_of(proxy: Value, services: &[Value]) -> ClusterFeed {
         let silent = service_fn(|_: Request<Body>| pending::<Result<Response<Body>, std::io::Error>>());
-        let mut feed = ClusterFeed::open(Client::new(silent, "cp"), "cp", "edge");
+        let mut feed = ClusterFeed::open(Client::new(silent, "cp"), "cp", "edge", None);
         feed.names = Names::resolved_by(|_| pending().boxed());
         feed.hear(Change::Proxy(Box::new(Ok(Event::Apply(from_value(proxy).unwrap())))));
         feed.follow_targets();

@@ -50,7 +50,7 @@ impl Feed {
         }
         let name = args.proxy_name.as_deref().context("say with --file or with --proxy-name what is to be served")?;
         let client = server::from_file_or_pod(args.kubeconfig.clone()).await?;
-        let mut feed = ClusterFeed::open(client, &args.namespace, name);
+        let mut feed = ClusterFeed::open(client, &args.namespace, name, args.pod_ip);
         let table = feed.next().await;
         Ok((Self::Cluster(Box::new(feed)), table))
     }
