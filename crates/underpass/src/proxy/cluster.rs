@@ -1,8 +1,8 @@
 //! What a cluster says about one ProxyServer and about what it leads to, watched.
 //!
 //! Only the namespaces are looked at to which its backends lead: in no other has the proxy any rights. Nothing is said before all of them
-//! have been seen, so that a manager that starts anew does not take away what it only does not know yet; a namespace that cannot be seen
-//! is not waited for.
+//! have been seen, so that a manager that starts anew does not take away what it only does not know yet; a namespace that may not be seen
+//! is not waited for, and what fails only as long as the patience lasts.
 
 mod names;
 
@@ -21,7 +21,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 use underpass_operator::Answer;
 use underpass_plan::proxy_server::{Cluster, Observed, external_name, relay_table};
@@ -39,12 +39,18 @@ const FIRST_PAUSES: [Duration; 4] =
 /// How long other changes wait for names that are new: mostly they are resolved by then, and a Service that gets another name turns nobody
 /// away in between.
 const NEW_NAMES_TIME: Duration = Duration::from_millis(500);
+/// What an API server has decided when it says so: we are nobody, or may not look, or there is nothing of the kind. It will say so again.
+const VERDICTS: [u16; 3] = [401, 403, 404];
 
 pub(crate) struct ClusterFeed {
     client: Client,
     namespace: String,
     name: String,
     pod_ip: Option<IpAddr>,
+    /// How long the first table waits for what fails, and may work again.
+    patience: Duration,
+    /// None: it is not known yet what there is to wait for.
+    patient_until: Option<Instant>,
     told: mpsc::Receiver<Change>,
     tell: mpsc::Sender<Change>,
     /// Ends with this value.
@@ -78,11 +84,19 @@ struct Known<K> {
 enum Sight {
     NotYet,
     Clear,
-    /// Nothing was ever seen, and why.
-    Blocked(String),
+    /// Nothing was ever seen.
+    Blocked(Trouble),
 }
 
-type Told<K> = Result<Event<K>, String>;
+/// Why there is nothing to see.
+#[derive(Clone, Debug)]
+struct Trouble {
+    reason: String,
+    /// Whether the API server has decided so. Anything else may pass.
+    is_verdict: bool,
+}
+
+type Told<K> = Result<Event<K>, Trouble>;
 
 enum Change {
     Proxy(Box<Told<ProxyServer>>),
@@ -91,7 +105,13 @@ enum Change {
 }
 
 impl ClusterFeed {
-    pub(crate) fn open(client: Client, namespace: &str, name: &str, pod_ip: Option<IpAddr>) -> Self {
+    pub(crate) fn open(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        pod_ip: Option<IpAddr>,
+        patience: Duration,
+    ) -> Self {
         let (tell, told) = mpsc::channel(WAITING);
         let mut own = JoinSet::new();
         let proxies: Api<ProxyServer> = Api::namespaced(client.clone(), namespace);
@@ -102,6 +122,8 @@ impl ClusterFeed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             pod_ip,
+            patience,
+            patient_until: None,
             told,
             tell,
             _own: own,
@@ -135,6 +157,7 @@ impl ClusterFeed {
                 self.has_news = false;
                 return self.table();
             }
+            let patient_until = self.patient_until.filter(|_| self.is_patient());
             tokio::select! {
                 Some(change) = self.told.recv() => {
                     self.hear(change);
@@ -144,6 +167,7 @@ impl ClusterFeed {
                     self.follow_targets();
                 }
                 changed = self.names.next() => self.has_news |= changed,
+                () = sleep_until(patient_until.unwrap_or_else(Instant::now)), if patient_until.is_some() => {}
             }
         }
     }
@@ -166,6 +190,7 @@ impl ClusterFeed {
     fn follow_targets(&mut self) {
         let Some(proxy) = self.proxy.objects.get(&self.name) else { return };
         let wanted: BTreeSet<&str> = proxy.spec.backends.iter().map(|backend| &*backend.target_namespace).collect();
+        self.patient_until.get_or_insert_with(|| Instant::now() + self.patience);
         self.targets.retain(|namespace, _| wanted.contains(namespace.as_str()));
         for namespace in wanted {
             if !self.targets.contains_key(namespace) {
@@ -174,8 +199,15 @@ impl ClusterFeed {
         }
     }
 
+    /// Whether what fails is still waited for.
+    fn is_patient(&self) -> bool {
+        self.generation == 0 && self.patient_until.is_some_and(|until| Instant::now() < until)
+    }
+
     fn sees_everything(&self) -> bool {
-        self.targets.values().all(|targets| targets.services.sight.is_settled() && targets.slices.sight.is_settled())
+        let is_patient = self.is_patient();
+        let is_settled = |sight: &Sight| sight.is_settled(is_patient);
+        self.targets.values().all(|targets| is_settled(&targets.services.sight) && is_settled(&targets.slices.sight))
     }
 
     /// Those to which backends lead. Of the others in the same namespaces one may have no answer, and nobody waits for it.
@@ -193,6 +225,7 @@ impl ClusterFeed {
         if self.generation == 0 {
             // The data plane may still have what an earlier process told it.
             self.names.all_answered().await;
+            let _ = timeout(self.patience, self.names.all_found()).await;
         } else {
             // Those that take longer are told when they are known.
             let _ = timeout(NEW_NAMES_TIME, self.names.all_answered()).await;
@@ -203,7 +236,7 @@ impl ClusterFeed {
         self.generation += 1;
         self.said = self.proxy.objects.get(&self.name).cloned().map(Arc::new);
         let blocked = |targets: &Targets| match (&targets.services.sight, &targets.slices.sight) {
-            (Sight::Blocked(reason), _) | (_, Sight::Blocked(reason)) => Some(reason.clone()),
+            (Sight::Blocked(trouble), _) | (_, Sight::Blocked(trouble)) => Some(trouble.reason.clone()),
             _ => None,
         };
         let unknown =
@@ -246,7 +279,7 @@ where
     let mut pauses = Pauses::default();
     while let Some(event) = told.next().await {
         let pause = pauses.after(&event);
-        if let Err(reason) = &event {
+        if let Err(Trouble { reason, .. }) = &event {
             warn!("failed to watch {}: {reason}", K::plural(&()));
         }
         if tell.send(change(event)).await.is_err() {
@@ -284,12 +317,16 @@ impl Pauses {
     }
 }
 
-fn why(error: watcher::Error) -> String {
+fn why(error: watcher::Error) -> Trouble {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => Answer::from(error).to_string(),
-        error => error.to_string(),
+        | watcher::Error::WatchFailed(error) => {
+            let answer = Answer::from(error);
+            let is_verdict = answer.status().is_some_and(|status| VERDICTS.contains(&status.code));
+            Trouble { reason: answer.to_string(), is_verdict }
+        }
+        error => Trouble { reason: error.to_string(), is_verdict: false },
     }
 }
 
@@ -325,8 +362,8 @@ impl<K: ResourceExt> Known<K> {
             }
             // What was seen once is better than nothing.
             Err(_) if matches!(self.sight, Sight::Clear) => false,
-            Err(reason) => {
-                self.sight = Sight::Blocked(reason);
+            Err(trouble) => {
+                self.sight = Sight::Blocked(trouble);
                 true
             }
         }
@@ -343,27 +380,41 @@ fn same_endpoints(one: &EndpointSlice, other: &EndpointSlice) -> bool {
 }
 
 impl Sight {
-    fn is_settled(&self) -> bool {
-        !matches!(self, Self::NotYet)
+    /// Whether there is nothing to wait for, with or without patience for what fails.
+    fn is_settled(&self, is_patient: bool) -> bool {
+        match self {
+            Self::NotYet => false,
+            Self::Clear => true,
+            Self::Blocked(trouble) => trouble.is_verdict || !is_patient,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
+    use std::future::{pending, ready};
 
     use futures::FutureExt;
     use http::{Request, Response};
     use kube::client::Body;
+    use kube::core::response::Status;
     use serde_json::{Value, from_value, json};
     use tower::service_fn;
 
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(10);
+
     /// Of a cluster that said what is in these objects, and that every name outside is looked for in vain.
     fn feed_of(proxy: Value, services: &[Value]) -> ClusterFeed {
+        let mut feed = feed_that_waits_for_slices(proxy, services);
+        feed.hear(Change::Slice("cp".to_owned(), Box::new(Ok(Event::InitDone))));
+        feed
+    }
+
+    fn feed_that_waits_for_slices(proxy: Value, services: &[Value]) -> ClusterFeed {
         let silent = service_fn(|_: Request<Body>| pending::<Result<Response<Body>, std::io::Error>>());
-        let mut feed = ClusterFeed::open(Client::new(silent, "cp"), "cp", "edge", None);
+        let mut feed = ClusterFeed::open(Client::new(silent, "cp"), "cp", "edge", None, PATIENCE);
         feed.names = Names::resolved_by(|_| pending().boxed());
         feed.hear(Change::Proxy(Box::new(Ok(Event::Apply(from_value(proxy).unwrap())))));
         feed.follow_targets();
@@ -371,7 +422,6 @@ mod tests {
         for event in listed.chain([Event::InitDone]) {
             feed.hear(Change::Service("cp".to_owned(), Box::new(Ok(event))));
         }
-        feed.hear(Change::Slice("cp".to_owned(), Box::new(Ok(Event::InitDone))));
         feed
     }
 
@@ -412,6 +462,62 @@ mod tests {
         assert!(trouble.ends_with("leads to nowhere.invalid, which is being resolved"), "{trouble}");
     }
 
+    fn slices_fail(feed: &mut ClusterFeed, code: u16) {
+        let status = Status { code, message: format!("code {code}"), ..Status::default() };
+        let trouble = why(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status))));
+        feed.hear(Change::Slice("cp".to_owned(), Box::new(Err(trouble))));
+    }
+
+    /// The Envoy of a manager that was killed has endpoints, and serves them.
+    #[tokio::test(start_paused = true)]
+    async fn the_first_table_waits_for_a_fault_to_pass() {
+        let mut feed = feed_that_waits_for_slices(proxy(1, "cp"), &[known("web")]);
+        slices_fail(&mut feed, 503);
+        assert!(timeout(PATIENCE / 2, feed.next()).await.is_err(), "it would take away what is only not known yet");
+        feed.hear(Change::Slice("cp".to_owned(), Box::new(Ok(Event::InitDone))));
+        let table = feed.next().now_or_never().expect("everything is known");
+        let trouble = table.routes[0].trouble.as_deref().unwrap();
+        assert!(!trouble.contains("cannot be seen"), "{trouble}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_that_stays_is_told_in_the_end() {
+        let mut feed = feed_that_waits_for_slices(proxy(1, "cp"), &[known("web")]);
+        slices_fail(&mut feed, 503);
+        let table = timeout(PATIENCE + NEW_NAMES_TIME, feed.next()).await.expect("others are not to wait for ever");
+        let trouble = table.routes[0].trouble.as_deref().unwrap();
+        assert_eq!(trouble, "the services of namespace cp cannot be seen: code 503");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_may_not_be_seen_is_not_waited_for() {
+        for code in VERDICTS {
+            let mut feed = feed_that_waits_for_slices(proxy(1, "cp"), &[known("web")]);
+            slices_fail(&mut feed, code);
+            feed.next().now_or_never().unwrap_or_else(|| panic!("{code} is waited for"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_first_table_waits_for_faults() {
+        let mut feed = feed_of(proxy(1, "cp"), &[known("web")]);
+        feed.next().await;
+        feed.hear(Change::Proxy(Box::new(Ok(Event::Apply(from_value(proxy(2, "cp")).unwrap())))));
+        feed.targets.get_mut("cp").unwrap().slices.sight = Sight::NotYet;
+        slices_fail(&mut feed, 503);
+        feed.next().now_or_never().expect("other changes do not wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_table_waits_for_a_name_that_cannot_be_resolved_for_a_moment() {
+        let mut feed = feed_of(proxy(1, "cp"), &[nowhere("web")]);
+        feed.names = Names::resolved_by(|_| ready(Err("no answer in time".to_owned())).boxed());
+        assert!(timeout(PATIENCE / 2, feed.next()).await.is_err(), "it would take away what is only not known yet");
+        let table = timeout(PATIENCE + NEW_NAMES_TIME, feed.next()).await.expect("others are not to wait for ever");
+        let trouble = table.routes[0].trouble.as_deref().unwrap();
+        assert!(trouble.ends_with("which cannot be resolved: no answer in time"), "{trouble}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_name_to_which_no_backend_leads_is_nobodys_business() {
         let mut feed = feed_of(proxy(1, "cp"), &[known("web"), nowhere("of-somebody-else")]);
@@ -439,7 +545,7 @@ mod tests {
     /// What a watch says that is not allowed to list.
     fn forbidden(pauses: &mut Pauses) -> Duration {
         assert_eq!(pauses.after::<Service>(&Ok(Event::Init)), None);
-        pauses.after::<Service>(&Err("forbidden".to_owned())).unwrap()
+        pauses.after::<Service>(&Err(Trouble { reason: "forbidden".to_owned(), is_verdict: true })).unwrap()
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
@@ -16,6 +17,10 @@ use super::watch::Watch;
 use crate::args::Proxy;
 use crate::logging;
 use crate::server;
+
+/// How long a process waits for what a cluster or its name servers fail to say, as long as somebody else serves: an API server or a name
+/// server that is started anew is mostly back by then, and whoever waits for a new pod is not kept much longer than its start takes.
+const FAULT_TIME: Duration = Duration::from_secs(15);
 
 /// What a feed says.
 pub(crate) enum News {
@@ -50,7 +55,8 @@ impl Feed {
         }
         let name = args.proxy_name.as_deref().context("say with --file or with --proxy-name what is to be served")?;
         let client = server::from_file_or_pod(args.kubeconfig.clone()).await?;
-        let mut feed = ClusterFeed::open(client, &args.namespace, name, args.pod_ip);
+        let patience = if is_served_meanwhile(args) { FAULT_TIME } else { Duration::ZERO };
+        let mut feed = ClusterFeed::open(client, &args.namespace, name, args.pod_ip, patience);
         let table = feed.next().await;
         Ok((Self::Cluster(Box::new(feed)), table))
     }
@@ -78,6 +84,11 @@ impl Feed {
             Self::Cluster(cluster) => News::Table(cluster.next().await),
         }
     }
+}
+
+/// Whether the data plane may be working already, with what an earlier process said. Otherwise every backend that is known is better than none.
+fn is_served_meanwhile(args: &Proxy) -> bool {
+    args.xds_port.is_some() || args.handover.is_some()
 }
 
 impl FileFeed {

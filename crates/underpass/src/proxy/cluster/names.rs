@@ -11,10 +11,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
 /// How often names are resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
+/// How soon is asked again for what somebody waits for.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// For one name.
 const RESOLVE_TIME: Duration = Duration::from_secs(2);
 /// Each of them takes a thread.
@@ -69,6 +71,22 @@ impl Names {
         }
     }
 
+    /// Comes back when there are addresses for each. Nothing is lost when this is dropped.
+    pub(super) async fn all_found(&mut self) {
+        loop {
+            while !self.asked.is_empty() {
+                self.next().await;
+            }
+            let is_missing = |(_, answer): &(&String, &Option<Answer>)| !matches!(answer, Some(Ok(_)));
+            let missing: Vec<String> = self.known.iter().filter(is_missing).map(|(name, _)| name.clone()).collect();
+            if missing.is_empty() {
+                return;
+            }
+            sleep(TRY_AGAIN).await;
+            missing.into_iter().for_each(|name| self.ask(name));
+        }
+    }
+
     /// Waits for something to happen: whether that changed an answer. Nothing is lost when this is dropped.
     pub(super) async fn next(&mut self) -> bool {
         tokio::select! {
@@ -119,6 +137,7 @@ async fn resolve(name: String) -> Answer {
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::sync::Barrier;
 
@@ -164,6 +183,20 @@ mod tests {
         names.follow((0..10).map(|number| format!("{number}.invalid")).collect());
         timeout(RESOLVE_TIME, names.all_answered()).await.expect("all of them are asked at once");
         assert_eq!(names.answers().len(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_somebody_waits_for_is_asked_for_again_soon() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let mut names = Names::resolved_by(|_| {
+            let is_early = ASKED.fetch_add(1, Ordering::Relaxed) < 3;
+            let answer = if is_early { Err("no answer in time".to_owned()) } else { Ok(vec![[192, 0, 2, 1].into()]) };
+            std::future::ready(answer).boxed()
+        });
+        names.follow(wanted(&["a.example.com"]));
+        timeout(RESOLVE_EVERY / 2, names.all_found()).await.expect("it is resolved in the end");
+        assert_eq!(names.answers()["a.example.com"], Ok(vec![[192, 0, 2, 1].into()]));
+        assert_eq!(ASKED.load(Ordering::Relaxed), 4, "what is known is not asked for");
     }
 
     #[tokio::test(start_paused = true)]
