@@ -1,6 +1,7 @@
 //! The addresses of names outside of the cluster, asked for again and again, beside everything else.
 //!
-//! A name server that does not answer for a moment takes no endpoints away: what a name led to once holds until it leads somewhere else.
+//! A name server that does not answer for a while takes no endpoints away: what a name led to holds until it leads somewhere else, or has led
+//! nowhere for so long that its addresses may be somebody else's. When it was deleted, and when only nobody answers, cannot be told apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,9 +13,12 @@ use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
+use tracing::{info, warn};
 
 /// How often names are resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
+/// For how many rounds what a name led to holds while it cannot be resolved: about ten minutes, which is longer than name servers are mostly away.
+const ROUNDS_TO_HOLD: u32 = 20;
 /// How soon is asked again for what somebody waits for.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// For one name.
@@ -28,12 +32,21 @@ type Resolve = fn(String) -> BoxFuture<'static, Answer>;
 
 pub(super) struct Names {
     resolve: Resolve,
-    /// None: there was no answer yet.
-    known: BTreeMap<String, Option<Answer>>,
+    known: BTreeMap<String, Known>,
     /// Ends with this value.
     asked: JoinSet<(String, Answer)>,
     turns: Arc<Semaphore>,
     again: Interval,
+}
+
+/// What is known of one name.
+#[derive(Default)]
+struct Known {
+    /// The one that holds; None: there was none yet.
+    answer: Option<Answer>,
+    /// None: the last round found addresses.
+    failure: Option<String>,
+    failed_rounds: u32,
 }
 
 impl Names {
@@ -53,7 +66,7 @@ impl Names {
         self.known.retain(|name, _| wanted.contains(name));
         for name in wanted {
             if !self.known.contains_key(&name) {
-                self.known.insert(name.clone(), None);
+                self.known.insert(name.clone(), Known::default());
                 self.ask(name);
             }
         }
@@ -61,12 +74,12 @@ impl Names {
 
     /// Those that were answered.
     pub(super) fn answers(&self) -> BTreeMap<String, Answer> {
-        self.known.iter().filter_map(|(name, answer)| Some((name.clone(), answer.clone()?))).collect()
+        self.known.iter().filter_map(|(name, known)| Some((name.clone(), known.answer.clone()?))).collect()
     }
 
     /// Comes back when there is an answer for each. Nothing is lost when this is dropped.
     pub(super) async fn all_answered(&mut self) {
-        while self.known.values().any(Option::is_none) {
+        while self.known.values().any(|known| known.answer.is_none()) {
             self.next().await;
         }
     }
@@ -77,8 +90,8 @@ impl Names {
             while !self.asked.is_empty() {
                 self.next().await;
             }
-            let is_missing = |(_, answer): &(&String, &Option<Answer>)| !matches!(answer, Some(Ok(_)));
-            let missing: Vec<String> = self.known.iter().filter(is_missing).map(|(name, _)| name.clone()).collect();
+            let missing = self.known.iter().filter(|(_, known)| !known.has_addresses());
+            let missing: Vec<String> = missing.map(|(name, _)| name.clone()).collect();
             if missing.is_empty() {
                 return;
             }
@@ -116,13 +129,37 @@ impl Names {
     }
 
     fn hear(&mut self, name: &str, answer: Answer) -> bool {
-        let Some(known) = self.known.get_mut(name) else { return false };
-        let is_worse = answer.is_err() && matches!(known, Some(Ok(_)));
-        if is_worse || known.as_ref() == Some(&answer) {
+        self.known.get_mut(name).is_some_and(|known| known.hear(name, answer))
+    }
+}
+
+impl Known {
+    fn has_addresses(&self) -> bool {
+        matches!(self.answer, Some(Ok(_)))
+    }
+
+    /// Whether another answer holds from now on.
+    fn hear(&mut self, name: &str, answer: Answer) -> bool {
+        self.tell(name, answer.as_ref().err());
+        self.failed_rounds = if answer.is_ok() { 0 } else { self.failed_rounds + 1 };
+        let holds = self.has_addresses() && (1..ROUNDS_TO_HOLD).contains(&self.failed_rounds);
+        if holds || self.answer.as_ref() == Some(&answer) {
             return false;
         }
-        *known = Some(answer);
+        self.answer = Some(answer);
         true
+    }
+
+    /// Once, however long it fails.
+    fn tell(&mut self, name: &str, failure: Option<&String>) {
+        if self.failure.as_ref() == failure {
+            return;
+        }
+        match failure {
+            Some(reason) => warn!("{name} cannot be resolved: {reason}"),
+            None => info!("{name} is resolved again"),
+        }
+        self.failure = failure.cloned();
     }
 }
 
@@ -145,6 +182,22 @@ mod tests {
 
     fn wanted(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// It was deleted: its addresses are given to somebody else one day.
+    #[tokio::test]
+    async fn what_a_name_led_to_does_not_hold_for_ever() {
+        let mut names = Names::resolved_by(|_| std::future::pending().boxed());
+        names.follow(wanted(&["a.example.com"]));
+        let (good, failed) = (Ok(vec![[192, 0, 2, 1].into()]), || Err("no such name".to_owned()));
+        let changed_in_round = |names: &mut Names| (1..100).find(|_| names.hear("a.example.com", failed()));
+        for _ in 0..2 {
+            assert!(names.hear("a.example.com", good.clone()), "it is there again");
+            assert!(!names.hear("a.example.com", failed()), "nothing changes for a moment");
+            assert!(!names.hear("a.example.com", good.clone()), "nor when it has passed, which counts no more");
+            assert_eq!(changed_in_round(&mut names), Some(ROUNDS_TO_HOLD));
+            assert_eq!(names.answers()["a.example.com"], failed());
+        }
     }
 
     #[tokio::test]

@@ -154,6 +154,7 @@ fn changes_of_a_cluster_are_obeyed(plane: Plane) {
 
     edge.kubectl().ok_with("apply -f -", &service("web", "nowhere.invalid").to_string());
     edge.becomes("web.example.com", None);
+    edge.proxy.wait_until_told(&["nowhere.invalid cannot be resolved: "]);
     edge.proxy.wait_until_told(&["failed to discover endpoints: service cp/web leads to nowhere.invalid"]);
     edge.kubectl().ok("delete service web -n cp");
     edge.proxy.wait_until_told(&["failed to discover endpoints: service not found: cp/web"]);
