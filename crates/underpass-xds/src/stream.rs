@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::envoy::LONGEST_CHECK;
 use crate::resources::{Resource, Resources};
 use crate::snapshot::{Kind, Snapshot};
 
 /// How long listeners wait for clusters and endpoints that a client does not take, or does not ask for; and what is gone, for a client that comes
-/// back to ask for listeners.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// back to ask for listeners. An Envoy takes clusters when all their endpoints were checked once, and is given the time for that.
+const LONGEST_WAIT: Duration = LONGEST_CHECK.saturating_add(Duration::from_secs(5));
 /// How long after a refusal the same is told once more, and then twice as long each time: a port that somebody else had may be free by then.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -237,7 +238,7 @@ impl Stream {
         }
         if kind == Kind::Endpoints {
             let begun = std::mem::take(&mut self.told_early);
-            self.wait_for_endpoints(begun.iter());
+            self.tell_endpoints_again(begun.iter());
         }
         let channel = &self.channels[kind as usize];
         let mut untold = channel.untold(kind, snapshot);
@@ -278,7 +279,7 @@ impl Stream {
     fn begin_anew(&mut self, clusters: &Untold) {
         let changed = clusters.changed.iter().map(|(name, _)| name);
         if self.asked(Kind::Endpoints).is_some() {
-            return self.wait_for_endpoints(changed);
+            return self.tell_endpoints_again(changed);
         }
         self.told_early.extend(changed.cloned());
         for name in &clusters.removed {
@@ -286,9 +287,9 @@ impl Stream {
         }
     }
 
-    fn wait_for_endpoints<'a>(&mut self, clusters: impl Iterator<Item = &'a Arc<str>>) {
+    fn tell_endpoints_again<'a>(&mut self, names: impl Iterator<Item = &'a Arc<str>>) {
         let endpoints = &mut self.channels[Kind::Endpoints as usize];
-        for name in clusters {
+        for name in names {
             if endpoints.held(name).is_some() {
                 endpoints.tell_again(name.clone());
             }
@@ -322,7 +323,7 @@ impl Stream {
         all
     }
 
-    /// A client that comes back says soon which listeners it has, unless it is told of those elsewhere.
+    /// A client that comes back says soon which listeners it has. One that is told of them elsewhere does not, and is not waited for any longer.
     fn wait_for_listeners(&mut self, now: Instant) {
         let is_asked = self.asked(Kind::Listener).is_some();
         if self.comes_back && (is_asked || self.has_waited(now)) {

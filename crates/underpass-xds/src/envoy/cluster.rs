@@ -44,7 +44,7 @@ pub(super) const KEEPALIVE_EVERY: u32 = 15;
 pub(super) const KEEPALIVE_PROBES: u32 = 4;
 /// Of a check. An Envoy that starts lets nobody in before every endpoint was checked once, so that one which does not answer keeps the
 /// clients of all others waiting for as long.
-const LONGEST_CHECK: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST_CHECK: Duration = Duration::from_secs(10);
 /// The label by which a check finds its own way of connecting.
 const CHECK: &str = "check";
 

@@ -23,6 +23,7 @@ use ipnet::IpNet;
 use prost::{Message, Name};
 use underpass_tables::{Listener, RelayTable, Route, Transport};
 
+pub(crate) use self::cluster::LONGEST_CHECK;
 use self::listener::KnownListener;
 use crate::resources::Resource;
 use crate::snapshot::{Kind, Snapshot};

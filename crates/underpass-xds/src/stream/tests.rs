@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::{Asked, FIRST_RETRY, LONGEST_WAIT, Stream, Update};
+use crate::envoy::LONGEST_CHECK;
 use crate::resources::{Resource, Resources};
 use crate::snapshot::{Kind, Snapshot};
 
@@ -129,6 +130,23 @@ fn listeners_do_not_wait_for_ever() {
     pair.now += LONGEST_WAIT;
     assert_eq!(pair.told(&wanted), ["Listener +l:1"]);
     assert_eq!(pair.stream.wait_until(), None);
+}
+
+/// An Envoy takes a cluster when each of its endpoints was checked once. A backend that has another name then would be refused until that.
+#[test]
+fn listeners_wait_for_the_checks_of_a_cluster() {
+    let mut pair = Pair::new();
+    pair.settle(&snapshot(&[("a", "1")], &[("l", "a")]));
+    let renamed = snapshot(&[("b", "1")], &[("l", "b")]);
+    assert_eq!(pair.told(&renamed), ["Cluster +b:1"]);
+    pair.stream.ask_again(Kind::Endpoints, [Arc::from("b")]);
+    assert_eq!(pair.told(&renamed), ["Endpoints +b:1"]);
+    pair.answer(Kind::Endpoints);
+    assert!(pair.told(&renamed).is_empty());
+    pair.now += LONGEST_CHECK;
+    assert!(pair.told(&renamed).is_empty());
+    pair.answer(Kind::Cluster);
+    assert_eq!(pair.told(&renamed), ["Listener +l:b"]);
 }
 
 #[test]
