@@ -170,7 +170,7 @@ struct Candidacy<'a, O> {
     office: &'a mut O,
 }
 
-/// What another holder last wrote, and since when it stands there by our clock.
+/// What another holder last wrote, and since when it stands there by our clock. Known until something else stands there.
 #[derive(Debug, Clone)]
 struct Rival {
     spec: LeaseSpec,
@@ -212,7 +212,8 @@ enum Role {
 enum Told {
     Nothing,
     Waiting(String),
-    NoAnswer,
+    /// With whoever was waited for before.
+    NoAnswer(Option<String>),
     Leading,
 }
 
@@ -222,6 +223,15 @@ enum Unanswered {
     Refused(#[from] Answer),
     #[error("no answer within {} seconds", .0.as_secs_f32())]
     TooSlow(Duration),
+}
+
+impl Told {
+    fn without_answer(&self) -> Self {
+        match self {
+            Self::Waiting(holder) | Self::NoAnswer(Some(holder)) => Self::NoAnswer(Some(holder.clone())),
+            Self::Nothing | Self::NoAnswer(None) | Self::Leading => Self::NoAnswer(None),
+        }
+    }
 }
 
 impl<'a, O: Office> Candidacy<'a, O> {
@@ -266,7 +276,7 @@ impl<'a, O: Office> Candidacy<'a, O> {
                     next = next.min(over);
                 }
                 Ok(Attempt::Declined) => {}
-                Err(error) => self.tell(Told::NoAnswer, Some(&error)),
+                Err(error) => self.tell(self.told.without_answer(), Some(&error)),
             }
             tokio::select! {
                 () = sleep_until(next) => {}
@@ -303,7 +313,7 @@ impl<'a, O: Office> Candidacy<'a, O> {
                     return None;
                 }
                 Ok(Attempt::Declined) => {}
-                Err(error) => self.tell(Told::NoAnswer, Some(&error)),
+                Err(error) => self.tell(self.told.without_answer(), Some(&error)),
             }
             let again = Instant::now() + self.again();
             if again >= give_up {
@@ -353,7 +363,7 @@ impl<'a, O: Office> Candidacy<'a, O> {
             };
             match written {
                 Ok(lease) => {
-                    self.written = Some(lease);
+                    (self.written, self.rival) = (Some(lease), None);
                     return Ok(Attempt::Ours(asked));
                 }
                 Err(Unanswered::Refused(answer))
@@ -390,12 +400,12 @@ impl<'a, O: Office> Candidacy<'a, O> {
         let (again, lease, words) = (self.again().as_secs_f32(), &self.seat.name, self.office.words());
         match (&news, &self.told) {
             (Told::Waiting(holder), _) => info!(holder, lease, "{}", words.waits),
-            (Told::NoAnswer, _) => {
+            (Told::NoAnswer(_), _) => {
                 let why = error.map(ToString::to_string).unwrap_or_default();
                 warn!("the API server cannot be asked: {why}; trying again every {again} s");
             }
-            (Told::Leading, Told::NoAnswer) => info!("{}", words.goes_on),
-            (Told::Leading, Told::Waiting(before)) => info!(before, "{}", words.leads),
+            (Told::Leading, Told::NoAnswer(None)) => info!("{}", words.goes_on),
+            (Told::Leading, Told::Waiting(before) | Told::NoAnswer(Some(before))) => info!(before, "{}", words.leads),
             (Told::Leading | Told::Nothing, _) => {}
         }
         self.told = news;
@@ -423,14 +433,15 @@ fn turn(seat: &Seat, rival: &mut Option<Rival>, lease: Option<Lease>, now: Insta
             Some(rival) if rival.spec == spec => rival.since,
             _ => now,
         };
-        let over = since + term(&spec) + seat.terms.grace;
+        let (holder, over) = (holder.to_owned(), since + term(&spec) + seat.terms.grace);
+        // Also when it is over: it stays so if it cannot be taken at once.
+        *rival = Some(Rival { spec: spec.clone(), since });
         if now < over {
-            let holder = holder.to_owned();
-            *rival = Some(Rival { spec, since });
             return Turn::Wait { holder, over };
         }
+    } else {
+        *rival = None;
     }
-    *rival = None;
     lease.spec = Some(renewed(seat, &spec, time));
     Turn::Write(Box::new(lease))
 }
@@ -547,6 +558,28 @@ mod tests {
         assert_waits(&look(now), over);
         assert_waits(&look(over - Duration::from_millis(1)), over);
         assert_eq!(written(look(over)).spec.unwrap().holder_identity.as_deref(), Some("b"));
+    }
+
+    /// What would have taken it has failed: it is as over as before, until its holder has written again.
+    #[test]
+    fn a_lease_that_is_over_is_so_at_the_next_look() {
+        let (now, lease, mut rival) = (Instant::now(), first(&seat("a"), START), None);
+        let mut look = |lease: &Lease, seconds| {
+            turn(&seat("b"), &mut rival, Some(lease.clone()), now + Duration::from_secs(seconds), START)
+        };
+        assert_waits(&look(&lease, 0), now + Duration::from_secs(15));
+        written(look(&lease, 15));
+        written(look(&lease, 16));
+        let renewed = Lease { spec: Some(renewed(&seat("a"), lease.spec.as_ref().unwrap(), after(10))), ..lease };
+        assert_waits(&look(&renewed, 17), now + Duration::from_secs(32));
+    }
+
+    #[test]
+    fn who_takes_over_after_a_silence_is_not_said_to_have_had_it() {
+        let waited = Told::NoAnswer(Some("a".to_owned()));
+        assert_eq!(Told::Waiting("a".to_owned()).without_answer(), waited);
+        assert_eq!(waited.without_answer(), waited);
+        assert_eq!(Told::Leading.without_answer(), Told::NoAnswer(None));
     }
 
     #[test]

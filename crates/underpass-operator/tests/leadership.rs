@@ -6,11 +6,11 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::{LeaseApi, seat, until};
+use support::{LeaseApi, Line, seat, until};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -173,6 +173,8 @@ const WANTS: &str = "underpass.dev/wants";
 #[derive(Clone, Default)]
 struct Reluctant {
     wants: Arc<AtomicBool>,
+    /// How often it was asked whether it does.
+    asked: Arc<AtomicUsize>,
     /// When the renewals were asked for.
     renewed: Arc<Mutex<Vec<Instant>>>,
 }
@@ -183,6 +185,7 @@ impl Office for Reluctant {
     }
 
     async fn stands(&mut self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         self.wants.load(Ordering::Relaxed)
     }
 
@@ -221,4 +224,40 @@ async fn who_does_not_stand_takes_nothing_and_who_holds_is_not_asked_again() {
     stop.cancel();
     assert_eq!(leading.await.unwrap(), Some(()));
     assert_eq!(api.holder(), None);
+}
+
+/// One that has waited for a holder that is dead by now, and could have the lease for the first time at the moment at which this returns.
+async fn heir(office: &Reluctant, api: &LeaseApi) -> Line {
+    let (shift, (client, line)) = (Shift::default(), api.client());
+    let dead = start("dead", api.client().0, &shift, &CancellationToken::new());
+    until("the first", || shift.working() == ["dead"]).await;
+    dead.abort();
+    let (mut office, forever) = (office.clone(), CancellationToken::new());
+    line.forbid_writes();
+    let asked = Arc::clone(&office.asked);
+    tokio::spawn(async move { lead(&client, seat("heir"), &mut office, &forever, || forever.cancelled()).await });
+    until("the end of the term", || asked.load(Ordering::Relaxed) > 0).await;
+    line
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_over_stays_over_when_the_write_fails_that_would_take_it() {
+    let (api, office) = (LeaseApi::default(), Reluctant::default());
+    office.wants.store(true, Ordering::Relaxed);
+    let line = heir(&office, &api).await;
+    line.mend();
+    let mended = Instant::now();
+    until("the heir", || api.holder().as_deref() == Some("heir")).await;
+    assert!(mended.elapsed() < TERM / 5, "at the next attempt, not a term later: {:?}", mended.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_over_stays_over_for_who_does_not_stand_at_once() {
+    let (api, office) = (LeaseApi::default(), Reluctant::default());
+    let line = heir(&office, &api).await;
+    line.mend();
+    office.wants.store(true, Ordering::Relaxed);
+    let wanted = Instant::now();
+    until("the heir", || api.holder().as_deref() == Some("heir")).await;
+    assert!(wanted.elapsed() < TERM / 5, "when it is asked again, not a term later: {:?}", wanted.elapsed());
 }

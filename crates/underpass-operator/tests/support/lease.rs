@@ -27,6 +27,8 @@ enum State {
     Cut,
     /// What is written is taken, and no answer to it comes back.
     Deaf,
+    /// What is written is refused.
+    ReadOnly,
 }
 
 impl Line {
@@ -36,6 +38,10 @@ impl Line {
 
     pub(crate) fn deafen(&self) {
         *self.0.lock().unwrap() = State::Deaf;
+    }
+
+    pub(crate) fn forbid_writes(&self) {
+        *self.0.lock().unwrap() = State::ReadOnly;
     }
 
     pub(crate) fn mend(&self) {
@@ -58,6 +64,9 @@ impl LeaseApi {
                     return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                 }
                 let writes = request.method() != Method::GET;
+                if writes && used.is(State::ReadOnly) {
+                    return Ok(failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
+                }
                 let answer = api.answer(request).await;
                 while writes && used.is(State::Deaf) {
                     tokio::time::sleep(Duration::from_millis(10)).await;

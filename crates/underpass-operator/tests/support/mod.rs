@@ -9,7 +9,7 @@ mod lease;
 
 pub(crate) use api::FakeApi;
 pub(crate) use engine::MemoryEngine;
-pub(crate) use lease::LeaseApi;
+pub(crate) use lease::{LeaseApi, Line};
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
