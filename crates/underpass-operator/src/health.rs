@@ -160,8 +160,8 @@ impl Office for Health {
         self.holds();
     }
 
-    fn waits_for(&self, holder: &str) {
-        self.waits_for(holder);
+    fn waits_for(&mut self, holder: &str) {
+        Self::waits_for(self, holder);
     }
 
     fn troubled(&self, why: &dyn fmt::Display) {

@@ -55,8 +55,8 @@ pub trait Office: Send {
     fn words(&self) -> &'static Words;
 
     /// Whether this process takes the lease, which it could have now. Not asked of a holder who renews it.
-    fn stands(&mut self) -> impl Future<Output = bool> + Send {
-        async { true }
+    fn stands(&mut self) -> impl Future<Output = Stands> + Send {
+        async { Stands::Yes }
     }
 
     /// What is to be known of its holder beside who it is: annotations of the lease, at every write of it.
@@ -65,13 +65,23 @@ pub trait Office: Send {
     /// The lease is held: newly, or still. Nobody else takes it for a term and the grace, from `asked` on.
     fn holds(&self, asked: Instant);
 
-    fn waits_for(&self, holder: &str);
+    fn waits_for(&mut self, holder: &str);
 
     /// The API server cannot be worked with.
     fn troubled(&self, why: &dyn fmt::Display);
 
     /// The lease is lost without anybody having it instead.
     fn lost(&self);
+}
+
+/// What an office says to a lease that could be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stands {
+    Yes,
+    /// It is asked again at the pace of the lease.
+    No,
+    /// What is in the way may go at any moment: it is asked again after this time, if nobody else has taken the lease by then.
+    NotYet(Duration),
 }
 
 /// What the log says when something changes.
@@ -196,8 +206,8 @@ enum Attempt {
         holder: String,
         over: Instant,
     },
-    /// It could be ours.
-    Declined,
+    /// It could be ours, and is looked at again after this time.
+    Declined(Duration),
 }
 
 /// Whether this process is bound to want the lease.
@@ -275,7 +285,7 @@ impl<'a, O: Office> Candidacy<'a, O> {
                     self.tell(Told::Waiting(holder), None);
                     next = next.min(over);
                 }
-                Ok(Attempt::Declined) => {}
+                Ok(Attempt::Declined(pause)) => next = Instant::now() + pause,
                 Err(error) => self.tell(self.told.without_answer(), Some(&error)),
             }
             tokio::select! {
@@ -312,7 +322,7 @@ impl<'a, O: Office> Candidacy<'a, O> {
                     self.told = Told::Waiting(holder);
                     return None;
                 }
-                Ok(Attempt::Declined) => {}
+                Ok(Attempt::Declined(_)) => {}
                 Err(error) => self.tell(self.told.without_answer(), Some(&error)),
             }
             let again = Instant::now() + self.again();
@@ -332,7 +342,7 @@ impl<'a, O: Office> Candidacy<'a, O> {
         match &attempt {
             Ok(Attempt::Ours(asked)) => self.office.holds(*asked),
             Ok(Attempt::Anothers { holder, .. }) => self.office.waits_for(holder),
-            Ok(Attempt::Declined) => {}
+            Ok(Attempt::Declined(_)) => {}
             Err(error) => self.office.troubled(error),
         }
         attempt
@@ -348,8 +358,12 @@ impl<'a, O: Office> Candidacy<'a, O> {
                 Turn::Wait { holder, over } => return Ok(Attempt::Anothers { holder, over }),
                 Turn::Write(lease) => lease,
             };
-            if role == Role::Candidate && !self.office.stands().await {
-                return Ok(Attempt::Declined);
+            if role == Role::Candidate {
+                match self.office.stands().await {
+                    Stands::Yes => {}
+                    Stands::No => return Ok(Attempt::Declined(self.again())),
+                    Stands::NotYet(pause) => return Ok(Attempt::Declined(pause)),
+                }
             }
             let mut marks = lease.metadata.annotations.take().unwrap_or_default();
             self.office.mark(&mut marks);

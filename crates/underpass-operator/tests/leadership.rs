@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use underpass_operator::Health;
-use underpass_operator::leadership::{Office, TERM, Words, lead};
+use underpass_operator::leadership::{Office, Stands, TERM, Words, lead};
 
 /// Who works, and who ever did.
 #[derive(Clone, Default)]
@@ -170,13 +170,29 @@ async fn who_waits_can_be_stopped() {
 const WANTS: &str = "underpass.dev/wants";
 
 /// An office that is taken by whoever wants it at that time.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Reluctant {
-    wants: Arc<AtomicBool>,
+    wants: Arc<Mutex<Stands>>,
     /// How often it was asked whether it does.
     asked: Arc<AtomicUsize>,
     /// When the renewals were asked for.
     renewed: Arc<Mutex<Vec<Instant>>>,
+    waited_for: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reluctant {
+    fn new(wants: Stands) -> Self {
+        let (asked, renewed, waited_for) = Default::default();
+        Self { wants: Arc::new(Mutex::new(wants)), asked, renewed, waited_for }
+    }
+
+    fn now_wants(&self, wants: Stands) {
+        *self.wants.lock().unwrap() = wants;
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
 }
 
 impl Office for Reluctant {
@@ -184,20 +200,22 @@ impl Office for Reluctant {
         &Words { waits: "waits", leads: "leads", goes_on: "goes on", is_replaced: "replaced", is_silenced: "silenced" }
     }
 
-    async fn stands(&mut self) -> bool {
+    async fn stands(&mut self) -> Stands {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        self.wants.load(Ordering::Relaxed)
+        *self.wants.lock().unwrap()
     }
 
     fn mark(&self, annotations: &mut BTreeMap<String, String>) {
-        annotations.insert(WANTS.to_owned(), self.wants.load(Ordering::Relaxed).to_string());
+        annotations.insert(WANTS.to_owned(), format!("{:?}", self.wants.lock().unwrap()));
     }
 
     fn holds(&self, asked: Instant) {
         self.renewed.lock().unwrap().push(asked);
     }
 
-    fn waits_for(&self, _holder: &str) {}
+    fn waits_for(&mut self, holder: &str) {
+        self.waited_for.lock().unwrap().push(holder.to_owned());
+    }
 
     fn troubled(&self, _why: &dyn fmt::Display) {}
 
@@ -206,19 +224,19 @@ impl Office for Reluctant {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_stand_takes_nothing_and_who_holds_is_not_asked_again() {
-    let (api, office, stop) = (LeaseApi::default(), Reluctant::default(), CancellationToken::new());
+    let (api, office, stop) = (LeaseApi::default(), Reluctant::new(Stands::No), CancellationToken::new());
     let (client, mut standing, stopped) = (api.client().0, office.clone(), stop.clone());
     let leading =
         tokio::spawn(async move { lead(&client, seat("only"), &mut standing, &stopped, || stopped.cancelled()).await });
     tokio::time::sleep(TERM * 2).await;
     assert_eq!(api.holder(), None);
-    office.wants.store(true, Ordering::Relaxed);
+    office.now_wants(Stands::Yes);
     until("the lease", || api.holder().as_deref() == Some("only")).await;
-    assert_eq!(api.annotation(WANTS).as_deref(), Some("true"), "marked when it was taken");
-    office.wants.store(false, Ordering::Relaxed);
+    assert_eq!(api.annotation(WANTS).as_deref(), Some("Yes"), "marked when it was taken");
+    office.now_wants(Stands::No);
     tokio::time::sleep(TERM * 2).await;
     assert_eq!(api.holder().as_deref(), Some("only"));
-    assert_eq!(api.annotation(WANTS).as_deref(), Some("false"), "and at every renewal");
+    assert_eq!(api.annotation(WANTS).as_deref(), Some("No"), "and at every renewal");
     let renewed = office.renewed.lock().unwrap().clone();
     assert!(renewed.len() >= 7 && renewed.is_sorted(), "{renewed:?}");
     stop.cancel();
@@ -232,18 +250,16 @@ async fn heir(office: &Reluctant, api: &LeaseApi) -> Line {
     let dead = start("dead", api.client().0, &shift, &CancellationToken::new());
     until("the first", || shift.working() == ["dead"]).await;
     dead.abort();
-    let (mut office, forever) = (office.clone(), CancellationToken::new());
+    let (mut standing, forever) = (office.clone(), CancellationToken::new());
     line.forbid_writes();
-    let asked = Arc::clone(&office.asked);
-    tokio::spawn(async move { lead(&client, seat("heir"), &mut office, &forever, || forever.cancelled()).await });
-    until("the end of the term", || asked.load(Ordering::Relaxed) > 0).await;
+    tokio::spawn(async move { lead(&client, seat("heir"), &mut standing, &forever, || forever.cancelled()).await });
+    until("the end of the term", || office.asked() > 0).await;
     line
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_over_stays_over_when_the_write_fails_that_would_take_it() {
-    let (api, office) = (LeaseApi::default(), Reluctant::default());
-    office.wants.store(true, Ordering::Relaxed);
+    let (api, office) = (LeaseApi::default(), Reluctant::new(Stands::Yes));
     let line = heir(&office, &api).await;
     line.mend();
     let mended = Instant::now();
@@ -253,11 +269,34 @@ async fn a_lease_that_is_over_stays_over_when_the_write_fails_that_would_take_it
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_over_stays_over_for_who_does_not_stand_at_once() {
-    let (api, office) = (LeaseApi::default(), Reluctant::default());
+    let (api, office) = (LeaseApi::default(), Reluctant::new(Stands::No));
     let line = heir(&office, &api).await;
     line.mend();
-    office.wants.store(true, Ordering::Relaxed);
+    office.now_wants(Stands::Yes);
     let wanted = Instant::now();
     until("the heir", || api.holder().as_deref() == Some("heir")).await;
     assert!(wanted.elapsed() < TERM / 5, "when it is asked again, not a term later: {:?}", wanted.elapsed());
+}
+
+/// No watch tells it anything here.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_stand_yet_is_asked_at_a_pace_of_its_own_until_another_has_the_lease() {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let (api, shift, office) = (LeaseApi::default(), Shift::default(), Reluctant::new(Stands::NotYet(PAUSE)));
+    let line = heir(&office, &api).await;
+    let before = office.asked();
+    tokio::time::sleep(PAUSE * 50).await;
+    assert!((40..=50).contains(&(office.asked() - before)), "{}", office.asked() - before);
+    let other = start("other", api.client().0, &shift, &CancellationToken::new());
+    until("the other", || shift.working() == ["other"]).await;
+    until("the heir to know", || office.waited_for.lock().unwrap().last().is_some_and(|holder| holder == "other"))
+        .await;
+    let before = office.asked();
+    line.mend();
+    office.now_wants(Stands::Yes);
+    tokio::time::sleep(TERM * 2).await;
+    assert_eq!((office.asked(), api.holder().as_deref()), (before, Some("other")));
+    other.abort();
+    tokio::time::sleep(TERM + TERM / 10).await;
+    assert_eq!(api.holder().as_deref(), Some("heir"), "it has seen every renewal");
 }

@@ -14,11 +14,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use underpass_address::{Held, Interface, InterfaceError, Stay, Wire, WireError, announce, ask};
-use underpass_operator::leadership::{Office, Seat, Words, lead};
+use underpass_operator::leadership::{Office, Seat, Stands, Words, lead};
 
 use conflict::{Claims, Notice, Verdict};
 pub(crate) use readiness::ReadyUrl;
@@ -164,34 +164,36 @@ impl Office for Candidate {
         &WORDS
     }
 
-    async fn stands(&mut self) -> bool {
+    async fn stands(&mut self) -> Stands {
         // What was too late in an earlier turn is not in this one.
         self.stays.send_replace(Stay::default());
-        while self.is_ready() && self.claims.is_time(Instant::now()) {
-            let claimant = match ask(&self.interface, self.address.addr()).await {
-                Ok(claimant) => claimant,
-                Err(error) => {
-                    if !self.unasked {
-                        warn!("this process does not compete for the address: {:#}", anyhow::Error::new(error));
-                    }
-                    self.unasked = true;
-                    return false;
+        if !self.is_ready() || !self.claims.is_time(Instant::now()) {
+            return Stands::No;
+        }
+        let claimant = match ask(&self.interface, self.address.addr()).await {
+            Ok(claimant) => claimant,
+            Err(error) => {
+                if !self.unasked {
+                    warn!("this process does not compete for the address: {:#}", anyhow::Error::new(error));
                 }
-            };
-            self.unasked = false;
-            match self.claims.hear(claimant, Instant::now()) {
-                Verdict::Free => return self.is_ready(),
-                // Not left to the next look at the lease: machines wait.
-                Verdict::StillThere => sleep(ASK_AGAIN).await,
-                Verdict::Conflict { mac, new } => {
-                    if new {
-                        warn!(address = %self.address, mac = %mac, "somebody else on the network has the address; nobody takes it until that one is gone");
-                    }
-                    self.notice.tell(mac).await;
+                self.unasked = true;
+                return Stands::No;
+            }
+        };
+        self.unasked = false;
+        match self.claims.hear(claimant, Instant::now()) {
+            Verdict::Free if self.is_ready() => Stands::Yes,
+            Verdict::Free => Stands::No,
+            // Soon, because machines wait; but the lease is read first, because it may be the next holder who has answered.
+            Verdict::StillThere => Stands::NotYet(ASK_AGAIN),
+            Verdict::Conflict { mac, new } => {
+                if new {
+                    warn!(address = %self.address, mac = %mac, "somebody else on the network has the address; nobody takes it until that one is gone");
                 }
+                self.notice.tell(mac).await;
+                Stands::No
             }
         }
-        false
     }
 
     /// Nobody else on the network has the address: whoever takes the lease has asked.
@@ -204,7 +206,10 @@ impl Office for Candidate {
         self.renewals.send_replace(asked);
     }
 
-    fn waits_for(&self, _holder: &str) {}
+    /// Another answers by right. What was heard before says nothing about whoever answers when that one is gone.
+    fn waits_for(&mut self, _holder: &str) {
+        self.claims = Claims::default();
+    }
 
     fn troubled(&self, _why: &dyn fmt::Display) {}
 

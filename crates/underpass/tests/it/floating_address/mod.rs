@@ -94,10 +94,16 @@ impl Scene {
         self.pods[pod].namespace.within(|| is_here(ip))
     }
 
+    /// What kubectl says, with `-o json`.
+    #[track_caller]
+    fn kubectl(&self, line: &str) -> Value {
+        let kubectl = Kubectl::new(self.server.kubeconfig());
+        self.switch.namespace().within(|| kubectl.json(line))
+    }
+
     #[track_caller]
     fn lease(&self) -> Value {
-        let kubectl = Kubectl::new(self.server.kubeconfig());
-        let leases = self.switch.namespace().within(|| kubectl.json("get leases"));
+        let leases = self.kubectl("get leases");
         let mut leases = leases["items"].as_array().unwrap().iter();
         leases.find(|lease| lease["metadata"]["name"] == LEASE).cloned().unwrap_or_default()
     }
@@ -251,6 +257,7 @@ fn who_ends_in_order_hands_over_at_once() {
 
 #[test]
 fn nobody_takes_what_somebody_else_on_the_network_has() {
+    const SAID: &str = "somebody else on the network has the address";
     let mut scene = Scene::new("192.168.100.4/24", 2);
     let stranger = scene.switch.machine("stranger", "192.168.100.4/24");
     let links = stranger.ip("-o link show net1");
@@ -262,9 +269,17 @@ fn nobody_takes_what_somebody_else_on_the_network_has() {
     });
     assert_eq!(told, mac);
     for pod in &mut scene.pods {
-        pod.process().wait_until_told(&["somebody else on the network has the address", &mac]);
+        pod.process().wait_until_told(&[SAID, &mac]);
     }
     assert_eq!(scene.holder(), "");
+    // What was heard before another had the lease says nothing about afterwards.
+    scene.kubectl(&format!(
+        r#"patch lease {LEASE} --type=merge -p {{"spec":{{"holderIdentity":"other","leaseDurationSeconds":2}}}}"#
+    ));
+    for pod in &mut scene.pods {
+        pod.process().wait_until_told(&["another process has the address", "other"]);
+        pod.process().wait_for_stderr("the conflict, told anew", |text| text.matches(SAID).nth(1).map(drop));
+    }
     assert_eq!(observer.never_two().order, [0; 0], "nobody");
     drop(stranger);
     scene.served();
