@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{LinkAddr, SockaddrStorage};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -93,6 +94,14 @@ impl Interface {
             return Ok(Self { name: name.to_owned(), mac: Mac(mac), link });
         }
         Err(InterfaceError::Missing { name: name.to_owned(), others: others.join(", ") })
+    }
+
+    /// Whether something is at the other end of the cable. Without it the kernel takes addresses all the same, and nobody can be asked or
+    /// answered. An interface on top of another has the carrier of that.
+    pub fn has_carrier(&self) -> Result<bool, InterfaceError> {
+        let carrier = InterfaceFlags::IFF_RUNNING | InterfaceFlags::IFF_LOWER_UP;
+        let mut all = getifaddrs().map_err(|error| InterfaceError::List(error.into()))?;
+        Ok(all.any(|interface| interface.interface_name == self.name && interface.flags.contains(carrier)))
     }
 
     /// The name of the one that has this address. Loopback has all of its network, of which one address is listed.

@@ -89,15 +89,17 @@ impl Switch {
         machine
     }
 
-    /// One that is on other networks too has this address on this interface.
+    /// One that is on other networks too has this address on this interface. The port of the switch is told, from which the cable can be
+    /// taken: `link set PORT down` in the switch's namespace.
     #[track_caller]
-    pub fn connect(&self, machine: &NetNamespace, interface: &str, address: &str) {
+    pub fn connect(&self, machine: &NetNamespace, interface: &str, address: &str) -> String {
         let port = unique("p");
         let port = &port[port.len().saturating_sub(15)..];
         self.namespace.ip(&format!("link add name {port} type veth peer name {interface} netns {}", machine.name));
         self.namespace.ip(&format!("link set {port} master uplink up"));
         machine.ip(&format!("link set {interface} up"));
         machine.ip(&format!("address add {address} dev {interface} nodad"));
+        port.to_owned()
     }
 }
 

@@ -98,10 +98,11 @@ Example:
     --namespace clusters --lease my-proxy-address --ready http://127.0.0.1:9901/ready
 
 Of all that share a Lease one has the address. When it ends, the next one has it within a second; when it is killed, stopped or cut off \
-from the API server, within three. It competes while --ready answers 200, and gives the address back after two answers that are not. Nobody takes \
-an address that somebody else on the network has: the log tells whose it is, and so does the annotation underpass.dev/address-conflict of \
-the Lease. A renewal that takes the API server longer than 0.25 seconds keeps the address from all: the log says so, and the annotation \
-underpass.dev/address-late. On the interface the address has a lifetime of a second, so that the kernel takes it off when nobody else does.
+from the API server, within three. It competes while --ready answers 200 and the interface has a carrier, and gives the address back after two \
+looks that find it otherwise. Nobody takes an address that somebody else on the network has: the log tells whose it is, and so does the annotation \
+underpass.dev/address-conflict of the Lease. A renewal that takes the API server longer than 0.25 seconds keeps the address from all: the log says \
+so, and the annotation underpass.dev/address-late. On the interface the address has a lifetime of a second, so that the kernel takes it off when \
+nobody else does.
 
 $POD_NAME, else the name of the host, begins the holder's name in the Lease, before the first _.
 

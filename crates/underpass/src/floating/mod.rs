@@ -1,5 +1,5 @@
-//! The floating address of this process: it has it while it holds the lease, and stands for the lease while its data plane is ready and
-//! nobody else on the network answers for the address.
+//! The floating address of this process: it has it while it holds the lease, and stands for the lease while its data plane is ready, the
+//! network is there, and nobody else on it answers for the address.
 
 mod conflict;
 mod presence;
@@ -87,7 +87,7 @@ impl Floating {
             stays: stays.clone(),
         };
         let this = &self;
-        let following = follow(&self.ready, readiness);
+        let following = follow(&self.ready, &self.interface, readiness);
         let holding = async {
             loop {
                 let work = || this.hold(renewed.clone(), ready.clone(), &stays, &stop);
@@ -122,7 +122,7 @@ impl Floating {
             () = stop.cancelled() => Left::Asked,
         };
         if matches!(left, Left::NotReady) {
-            warn!(address = %address, "the address is given to another: the data plane here is not ready");
+            warn!(address = %address, "the address is given to another: it cannot be served here");
         }
         info!(address = %address, seconds = begun.elapsed().as_secs(), "the address leaves");
         left
@@ -154,8 +154,9 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// The carrier is looked at once more: without it silence is no answer.
     fn is_ready(&self) -> bool {
-        *self.ready.borrow()
+        *self.ready.borrow() && self.interface.has_carrier().unwrap_or(false)
     }
 }
 

@@ -1,4 +1,6 @@
-//! Whether the data plane beside us is ready, as it says itself over HTTP.
+//! Whether this pod can serve the address: the data plane beside us is ready, as it says itself over HTTP, and the network is there.
+//!
+//! The carrier is looked at as often as the data plane. To be told of it by the kernel was rejected: one look that failed is forgiven anyway.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
+use underpass_address::{Interface, InterfaceError};
 
 /// Between two looks, and how long one may take.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -39,6 +42,17 @@ impl FromStr for ReadyUrl {
     }
 }
 
+/// Why the address cannot be served here.
+#[derive(Debug, thiserror::Error)]
+enum NotReady {
+    #[error("{0} has no carrier")]
+    Carrier(String),
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    #[error("the data plane is not ready ({0})")]
+    DataPlane(String),
+}
+
 /// What was seen so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
@@ -54,16 +68,16 @@ impl Seen {
 }
 
 /// Looks again and again, and tells every change. Does not end.
-pub(super) async fn follow(url: &ReadyUrl, readiness: watch::Sender<bool>) {
+pub(super) async fn follow(url: &ReadyUrl, interface: &Interface, readiness: watch::Sender<bool>) {
     let mut seen = Seen::default();
     let mut told = None;
     loop {
-        let looked = timeout(DEADLINE, look(url)).await.unwrap_or(Err("no answer".to_owned()));
+        let looked = look(url, interface).await;
         seen = seen.after(looked.is_ok());
         if told != Some(seen.ready) {
-            match &looked {
-                Ok(()) => info!("the data plane is ready: this process competes for the address"),
-                Err(why) => warn!("the data plane is not ready ({why}): this process does not compete for the address"),
+            match looked {
+                Ok(()) => info!("data plane and network are ready: this process competes for the address"),
+                Err(why) => warn!("{:#}: this process does not compete for the address", anyhow::Error::new(why)),
             }
             told = Some(seen.ready);
             readiness.send_replace(seen.ready);
@@ -72,13 +86,21 @@ pub(super) async fn follow(url: &ReadyUrl, readiness: watch::Sender<bool>) {
     }
 }
 
-/// Comes back when the data plane is not ready.
+/// Comes back when the address cannot be served here.
 pub(super) async fn gone(mut ready: watch::Receiver<bool>) {
     // Who is not told any more does not know that it is ready.
     let _ = ready.wait_for(|ready| !ready).await;
 }
 
-async fn look(url: &ReadyUrl) -> Result<(), String> {
+async fn look(url: &ReadyUrl, interface: &Interface) -> Result<(), NotReady> {
+    if !interface.has_carrier()? {
+        return Err(NotReady::Carrier(interface.name.clone()));
+    }
+    let answered = timeout(DEADLINE, answers(url)).await.unwrap_or(Err("no answer".to_owned()));
+    answered.map_err(NotReady::DataPlane)
+}
+
+async fn answers(url: &ReadyUrl) -> Result<(), String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(failed)?;
     let request = format!("GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", url.path, url.host);

@@ -306,6 +306,35 @@ fn who_is_not_ready_does_not_compete_and_gives_back_what_it_has() {
     scene.pods[1].process().wait_until_told(&["given to another"]);
 }
 
+/// The API server is reached by another interface all the time.
+#[test]
+fn who_is_cut_off_from_the_network_of_the_address_gives_it_back_and_does_not_take_it() {
+    let mut scene = Scene::new("192.168.101.4/24", 2);
+    let vlan = Switch::new("192.168.101.250/24");
+    vlan.connect(&scene.client, "vlan", "192.168.101.200/24");
+    let connect = |(number, pod): (usize, &mut Pod)| {
+        pod.interface = "vlan";
+        vlan.connect(&pod.namespace, "vlan", &format!("192.168.101.{}/24", 11 + number))
+    };
+    let ports: Vec<String> = scene.pods.iter_mut().enumerate().map(connect).collect();
+    let plug = |pod: usize, how: &str| vlan.namespace().ip(&format!("link set {} {how}", ports[pod]));
+    scene.compete();
+    let first = scene.served();
+    let second = 1 - first;
+    scene.pods[second].process().wait_until_told(&["another process has the address"]);
+    let observer = scene.observe();
+    plug(first, "down");
+    assert_eq!(scene.served_by_another(Some(first)), second);
+    scene.pods[first].process().wait_until_told(&["vlan has no carrier", "given to another"]);
+    plug(second, "down");
+    wait_until("nobody to hold it", PATIENCE, || scene.holder().is_empty().then_some(()));
+    scene.pods[second].process().wait_until_told(&["vlan has no carrier", "given to another"]);
+    assert!(!scene.has(first) && !scene.has(second), "nobody answers there, and that does not mean that it is free");
+    plug(first, "up");
+    assert_eq!(scene.served(), first);
+    assert_eq!(observer.never_two().order, [first, second, first]);
+}
+
 #[test]
 fn without_an_api_server_the_address_goes_and_with_it_it_comes_back() {
     let mut scene = Scene::competing("192.168.100.4/24", 2);

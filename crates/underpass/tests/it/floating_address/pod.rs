@@ -23,6 +23,8 @@ const CAPABILITIES: &str = "--bounding-set=-all,+net_admin,+net_raw";
 /// One that competes for the address, unless it was ended.
 pub(super) struct Pod {
     pub(super) name: String,
+    /// Where the address is to be.
+    pub(super) interface: &'static str,
     process: Option<(Process, TempDir)>,
     ready: Arc<AtomicBool>,
     /// Before the namespace, which would otherwise stay as long as its sockets.
@@ -45,7 +47,7 @@ impl Pod {
             Answering::start(listen(Ipv4Addr::LOCALHOST.into(), READY_PORT), probe),
             Answering::start(listen(Ipv6Addr::UNSPECIFIED.into(), PORT), move || said.clone()),
         ];
-        Self { name: name.to_owned(), process: None, ready, _answering: answering, namespace }
+        Self { name: name.to_owned(), interface: "net1", process: None, ready, _answering: answering, namespace }
     }
 
     pub(super) fn compete(&mut self, address: &str, kubeconfig: &Path) {
@@ -60,7 +62,7 @@ impl Pod {
         let ready = format!("http://127.0.0.1:{READY_PORT}/ready");
         Launch::command("ip", "netns")
             .args(["exec", self.namespace.name(), "setpriv", CAPABILITIES, "--", BINARY, "floating-address"])
-            .args(["--address", address, "--interface", "net1", "--namespace", "default", "--lease", LEASE])
+            .args(["--address", address, "--interface", self.interface, "--namespace", "default", "--lease", LEASE])
             .args(["--ready", &ready, "--kubeconfig"])
             .arg(kubeconfig)
             .env("POD_NAME", &self.name)
