@@ -22,9 +22,9 @@ const LONGEST_SILENCE: Duration = TERM.saturating_mul(2);
 const CONTROLLERS: Words = Words {
     waits: "another process runs the controllers of this API server; this one waits and takes over when that one ends",
     leads: "the controllers run here now",
-    goes_on: "the API server answers again; the controllers go on",
+    goes_on: "the lease can be renewed again; the controllers go on",
     is_replaced: "the controllers stop here: another process has taken the lease",
-    is_silenced: "the controllers stop until the API server answers: another process could have taken over by now",
+    is_silenced: "the controllers stop until the lease can be renewed: another process could have taken over by now",
 };
 
 /// Cheap to clone; all clones are the same.

@@ -6,7 +6,8 @@
 //! in which nobody works between two who do. A holder that ends in order gives the lease back, and the next one need not wait.
 //!
 //! Renewing is the same step as taking (read, decide, write with the version that was read), but that a holder has read what it wrote
-//! last: who deletes or edits the lease by hand confuses nobody. A watch alone was rejected, because it hides that the server is gone; there is one that says when to look.
+//! last: who deletes or edits the lease by hand confuses nobody, except a candidate that begins while it is not there. A watch alone was
+//! rejected, because it hides that the server is gone; there is one that says when to look.
 
 mod news;
 
@@ -91,7 +92,7 @@ pub struct Words {
     pub waits: &'static str,
     /// This one has it now.
     pub leads: &'static str,
-    /// This one had it all the time, and the API server answers again.
+    /// This one had it all the time, and can renew it again.
     pub goes_on: &'static str,
     /// Another process has taken it from this one.
     pub is_replaced: &'static str,
@@ -233,6 +234,24 @@ enum Unanswered {
     Refused(#[from] Answer),
     #[error("no answer within {} seconds", .0.as_secs_f32())]
     TooSlow(Duration),
+}
+
+impl Rival {
+    /// Whoever else holds the lease by what stands there, whether it is over or not: it stays over if it cannot be taken at once.
+    fn seen(seat: &Seat, lease: &Lease, before: Option<Self>, now: Instant) -> Option<Self> {
+        let spec = lease.spec.as_ref().filter(|spec| is_held(spec) && !is_ours(seat, spec))?;
+        let since = before.filter(|before| before.spec == *spec).map_or(now, |before| before.since);
+        Some(Self { spec: spec.clone(), since })
+    }
+}
+
+impl Unanswered {
+    fn trouble(&self) -> String {
+        match self {
+            Self::Refused(answer) if answer.status().is_some() => format!("the API server refuses the lease: {self}"),
+            Self::Refused(_) | Self::TooSlow(_) => format!("the API server cannot be asked: {self}"),
+        }
+    }
 }
 
 impl Told {
@@ -415,8 +434,8 @@ impl<'a, O: Office> Candidacy<'a, O> {
         match (&news, &self.told) {
             (Told::Waiting(holder), _) => info!(holder, lease, "{}", words.waits),
             (Told::NoAnswer(_), _) => {
-                let why = error.map(ToString::to_string).unwrap_or_default();
-                warn!("the API server cannot be asked: {why}; trying again every {again} s");
+                let trouble = error.map(Unanswered::trouble).unwrap_or_default();
+                warn!("{trouble}; trying again every {again} s");
             }
             (Told::Leading, Told::NoAnswer(None)) => info!("{}", words.goes_on),
             (Told::Leading, Told::Waiting(before) | Told::NoAnswer(Some(before))) => info!(before, "{}", words.leads),
@@ -437,26 +456,18 @@ impl<'a, O: Office> Candidacy<'a, O> {
 }
 
 fn turn(seat: &Seat, rival: &mut Option<Rival>, lease: Option<Lease>, now: Instant, time: Timestamp) -> Turn {
-    let Some(mut lease) = lease else {
-        *rival = None;
-        return Turn::Write(Box::new(first(seat, time)));
-    };
-    let spec = lease.spec.take().unwrap_or_default();
-    if let Some(holder) = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty() && !is_ours(seat, &spec)) {
-        let since = match rival {
-            Some(rival) if rival.spec == spec => rival.since,
-            _ => now,
-        };
-        let (holder, over) = (holder.to_owned(), since + term(&spec) + seat.terms.grace);
-        // Also when it is over: it stays so if it cannot be taken at once.
-        *rival = Some(Rival { spec: spec.clone(), since });
-        if now < over {
-            return Turn::Wait { holder, over };
-        }
-    } else {
-        *rival = None;
+    // A lease that somebody has deleted is its holder's still, who makes it again.
+    if let Some(lease) = &lease {
+        *rival = Rival::seen(seat, lease, rival.take(), now);
     }
-    lease.spec = Some(renewed(seat, &spec, time));
+    if let Some(rival) = rival {
+        let over = rival.since + term(&rival.spec) + seat.terms.grace;
+        if now < over {
+            return Turn::Wait { holder: rival.spec.holder_identity.clone().unwrap_or_default(), over };
+        }
+    }
+    let Some(mut lease) = lease else { return Turn::Write(Box::new(first(seat, time))) };
+    lease.spec = Some(renewed(seat, &lease.spec.unwrap_or_default(), time));
     Turn::Write(Box::new(lease))
 }
 
@@ -484,6 +495,10 @@ fn ours(seat: &Seat, since: Timestamp, time: Timestamp) -> LeaseSpec {
         renew_time: Some(MicroTime(time)),
         ..LeaseSpec::default()
     }
+}
+
+fn is_held(spec: &LeaseSpec) -> bool {
+    spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty())
 }
 
 fn is_ours(seat: &Seat, spec: &LeaseSpec) -> bool {
@@ -594,6 +609,15 @@ mod tests {
         assert_eq!(Told::Waiting("a".to_owned()).without_answer(), waited);
         assert_eq!(waited.without_answer(), waited);
         assert_eq!(Told::Leading.without_answer(), Told::NoAnswer(None));
+    }
+
+    #[test]
+    fn what_the_server_says_is_not_told_as_silence() {
+        let status = Status { code: 403, message: "cannot create leases".into(), ..Status::default() };
+        let refused = Unanswered::from(Answer::from(kube::Error::Api(Box::new(status))));
+        assert_eq!(refused.trouble(), "the API server refuses the lease: cannot create leases");
+        let silent = Unanswered::TooSlow(Duration::from_millis(500));
+        assert_eq!(silent.trouble(), "the API server cannot be asked: no answer within 0.5 seconds");
     }
 
     #[test]

@@ -155,6 +155,23 @@ async fn a_short_silence_of_the_server_stops_nobody() {
     assert_eq!(api.holder().as_deref(), Some("first"), "and made the lease again that somebody deleted");
 }
 
+/// `Shift::begin` fails if the second makes the lease that the first has held a moment ago.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_deletes_is_its_holder_s_still() {
+    let (api, shift, stop) = (LeaseApi::default(), Shift::default(), CancellationToken::new());
+    let first = start("first", api.client().0, &shift, &stop);
+    until("the first", || shift.working() == ["first"]).await;
+    start("second", api.client().0, &shift, &stop);
+    for _ in 0..10 {
+        tokio::time::sleep(TERM / 10).await;
+        api.delete();
+        until("the lease", || api.holder().as_deref() == Some("first")).await;
+    }
+    first.abort();
+    api.delete();
+    until("the second", || shift.working() == ["second"]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_can_be_stopped() {
     let (api, shift, stop) = (LeaseApi::default(), Shift::default(), CancellationToken::new());
@@ -286,7 +303,7 @@ async fn who_does_not_stand_yet_is_asked_at_a_pace_of_its_own_until_another_has_
     let line = heir(&office, &api).await;
     let before = office.asked();
     tokio::time::sleep(PAUSE * 50).await;
-    assert!((40..=50).contains(&(office.asked() - before)), "{}", office.asked() - before);
+    assert!((40..60).contains(&(office.asked() - before)), "{}", office.asked() - before);
     let other = start("other", api.client().0, &shift, &CancellationToken::new());
     until("the other", || shift.working() == ["other"]).await;
     until("the heir to know", || office.waited_for.lock().unwrap().last().is_some_and(|holder| holder == "other"))
@@ -297,6 +314,6 @@ async fn who_does_not_stand_yet_is_asked_at_a_pace_of_its_own_until_another_has_
     tokio::time::sleep(TERM * 2).await;
     assert_eq!((office.asked(), api.holder().as_deref()), (before, Some("other")));
     other.abort();
-    tokio::time::sleep(TERM + TERM / 10).await;
+    tokio::time::sleep(TERM + TERM / 5).await;
     assert_eq!(api.holder().as_deref(), Some("heir"), "it has seen every renewal");
 }

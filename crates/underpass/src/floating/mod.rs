@@ -27,9 +27,9 @@ use readiness::{follow, gone};
 const WORDS: Words = Words {
     waits: "another process has the address; this one waits and takes over when that one ends",
     leads: "this process takes over the address",
-    goes_on: "the API server answers again; the address stays here",
+    goes_on: "the lease can be renewed again; the address stays here",
     is_replaced: "the address is taken off here: another process has taken the lease",
-    is_silenced: "the address is taken off here until the API server answers: another process could have taken it by now",
+    is_silenced: "the address is taken off here until the lease can be renewed: another process could have taken it by now",
 };
 
 /// After a predecessor has answered.

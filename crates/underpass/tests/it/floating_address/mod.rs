@@ -102,6 +102,12 @@ impl Scene {
     }
 
     #[track_caller]
+    fn delete_lease(&self) {
+        let kubectl = Kubectl::new(self.server.kubeconfig());
+        self.switch.namespace().within(|| kubectl.ok(&format!("delete lease {LEASE}")));
+    }
+
+    #[track_caller]
     fn lease(&self) -> Value {
         let leases = self.kubectl("get leases");
         let mut leases = leases["items"].as_array().unwrap().iter();
@@ -306,6 +312,25 @@ fn who_is_not_ready_does_not_compete_and_gives_back_what_it_has() {
     scene.pods[1].process().wait_until_told(&["given to another"]);
 }
 
+#[test]
+fn a_lease_that_somebody_deletes_is_made_again_and_the_address_stays() {
+    let mut scene = Scene::competing("192.168.100.4/24", 3);
+    let holder = scene.served();
+    for pod in scene.pods.iter_mut().enumerate().filter(|(number, _)| *number != holder).map(|(_, pod)| pod) {
+        pod.process().wait_until_told(&["another process has the address"]);
+    }
+    let observer = scene.observe();
+    let uid = |lease: &Value| lease.pointer("/metadata/uid").cloned();
+    let before = uid(&scene.lease());
+    scene.delete_lease();
+    let name = scene.pods[holder].name.clone();
+    wait_until("another lease", PATIENCE, || uid(&scene.lease()).filter(|uid| Some(uid) != before.as_ref()));
+    assert_eq!(scene.holder(), name);
+    assert_eq!(observer.never_two().order, [holder]);
+    let told = scene.pods[holder].process().stderr();
+    assert!(!told.contains("the address leaves"), "{told}");
+}
+
 /// The API server is reached by another interface all the time.
 #[test]
 fn who_is_cut_off_from_the_network_of_the_address_gives_it_back_and_does_not_take_it() {
@@ -344,7 +369,7 @@ fn without_an_api_server_the_address_goes_and_with_it_it_comes_back() {
     let begun = Instant::now();
     wait_until("the address to go", PATIENCE, || (!scene.has(holder)).then_some(()));
     println!("without an API server: off after {:?}", begun.elapsed());
-    scene.pods[holder].process().wait_until_told(&["until the API server answers"]);
+    scene.pods[holder].process().wait_until_told(&["until the lease can be renewed"]);
     scene.server.process().signal(Signal::CONT);
     scene.served();
     observer.never_two();
