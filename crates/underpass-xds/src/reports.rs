@@ -84,6 +84,16 @@ impl Reports {
         self.nodes.lock().get(node).cloned()
     }
 
+    /// Whether every Envoy that is connected runs all of this.
+    pub(crate) fn all_run(&self, snapshot: &Snapshot) -> bool {
+        self.nodes.lock().values().filter(|report| report.streams > 0).all(|report| report.runs(snapshot))
+    }
+
+    /// Whether one that is connected refuses something.
+    pub(crate) fn any_refusal(&self) -> bool {
+        self.nodes.lock().values().any(|report| report.streams > 0 && report.refusal().is_some())
+    }
+
     /// Counts changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()

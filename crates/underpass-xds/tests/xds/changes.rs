@@ -271,3 +271,58 @@ async fn what_a_client_refused_is_forgotten_when_it_comes_back_with_everything()
     assert_eq!(report.refusal(), None);
     assert_eq!(report.clusters.accepted.as_deref(), Some(first.system_version_info.as_str()));
 }
+
+fn mentions(answer: &DeltaDiscoveryResponse, name: &str) -> bool {
+    answer.encode_to_vec().windows(name.len()).any(|bytes| bytes == name.as_bytes())
+}
+
+/// Of the same edit: another target and another name. Who comes by the old name is not led to the new target at any moment.
+#[tokio::test]
+async fn who_moves_and_is_renamed_is_led_to_by_nobody_in_between() {
+    let mut site = Site::new(&["a", "b"]).await;
+    let mut changes = settled(&site, &["a", "b"]).await;
+    let mut moved = table([("new", 2), ("b", 1)].into_iter());
+    moved.routes[0] = Arc::new(Route { name: "a".into(), ..(*moved.routes[0]).clone() });
+    site.put(&moved);
+    let between = changes.hear().await;
+    assert_eq!(said(&between), "+edge-listener-443", "listeners come first");
+    let names = ["a.example.com", "new.example.com", "b.example.com"];
+    assert_eq!(names.map(|name| mentions(&between, name)), [false, false, true]);
+    changes.hear_nothing().await;
+    changes.accept(&between);
+    site.says_everything().await;
+    let endpoints = changes.hear().await;
+    assert_eq!(said(&endpoints), "+a");
+    changes.accept(&endpoints);
+    let listener = changes.hear().await;
+    assert_eq!(names.map(|name| mentions(&listener, name)), [false, true, true]);
+}
+
+/// Then the configuration before stays, and something newer is heard of all the same.
+#[tokio::test]
+async fn where_the_listener_is_refused_nothing_moves_until_something_newer_is_said() {
+    let mut site = Site::new(&["a", "b"]).await;
+    let mut changes = settled(&site, &["a", "b"]).await;
+    site.is_in_force().await;
+    let moved = |port| {
+        let mut moved = table([("new", 2), ("b", port)].into_iter());
+        moved.routes[0] = Arc::new(Route { name: "a".into(), ..(*moved.routes[0]).clone() });
+        moved
+    };
+    site.put(&moved(1));
+    let between = changes.hear().await;
+    changes.say(DeltaDiscoveryRequest {
+        response_nonce: between.nonce.clone(),
+        error_detail: refusal("no"),
+        ..Changes::about(Kind::Listener)
+    });
+    let mut answers = site.reports.changes();
+    while site.reports.of(NODE).is_none_or(|report| report.refusal().is_none()) {
+        answers.changed().await.unwrap();
+    }
+    site.publisher.go_on(&site.reports);
+    assert!(site.publisher.newest().is_none(), "it is refused");
+    site.put(&moved(3));
+    let heard = changes.hear().await;
+    assert_eq!(said(&heard), "+b", "what moved stays where it was");
+}

@@ -173,7 +173,7 @@ async fn outlives_what_tells_it(api_type: &str, backends: usize) {
 
     let mut site = Site::at(address).await;
     site.put(&table);
-    let endpoints = site.newest.borrow().as_ref().unwrap().endpoints.version.clone();
+    let endpoints = site.publisher.newest().unwrap().endpoints.version.clone();
     let settled = || site.reports.of(NODE)?.endpoints.accepted.filter(|version| *version == endpoints);
     wait_until("its successor to know that it knows everything", PATIENCE, settled);
     table.routes[last] = Arc::new(Route { endpoints: vec![server().into()], ..(*table.routes[last]).clone() });
@@ -255,7 +255,7 @@ async fn what_it_refuses_among_a_thousand_is_named_and_the_others_are_served() {
     table.routes[BAD] = good;
     site.put(&table);
     edge.becomes(BAD);
-    let taken = || site.reports.of(NODE).unwrap().runs(site.newest.borrow().as_ref().unwrap());
+    let taken = || site.reports.of(NODE).unwrap().runs(&site.publisher.newest().unwrap());
     wait_until("nothing to be refused", PATIENCE, || taken().then_some(()));
 }
 

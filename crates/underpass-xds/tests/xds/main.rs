@@ -13,18 +13,16 @@ mod world;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use underpass_tables::{Listener, RelayTable, Route, RouteId, Rules, Transport};
-use underpass_xds::{Nodes, Reports, Server, Snapshot, Translator};
+use underpass_xds::{Nodes, Publisher, Reports, Server, Translator};
 
 const NODE: &str = "clusters/edge";
 
 /// A server whose table the test decides about. It ends with this value.
 struct Site {
     address: SocketAddr,
-    translator: Translator,
-    newest: watch::Sender<Option<Arc<Snapshot>>>,
+    publisher: Publisher,
     reports: Arc<Reports>,
     serving: JoinHandle<()>,
 }
@@ -42,12 +40,12 @@ impl Site {
     }
 
     async fn at(address: SocketAddr) -> Self {
-        let (newest, reports) = (watch::Sender::new(None), Arc::new(Reports::default()));
-        let server = Server::new(newest.subscribe(), Nodes::Only(vec![NODE.into(), "edge".into()]), reports.clone());
+        let (publisher, reports) = (Publisher::new(Translator::default()), Arc::new(Reports::default()));
+        let server = Server::new(publisher.subscribe(), Nodes::Only(vec![NODE.into(), "edge".into()]), reports.clone());
         let listener = Server::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(server.serve(listener));
-        Self { address, translator: Translator::default(), newest, reports, serving }
+        Self { address, publisher, reports, serving }
     }
 
     fn change(&mut self, backends: &[&str]) {
@@ -55,8 +53,27 @@ impl Site {
     }
 
     fn put(&mut self, table: &RelayTable) {
-        let snapshot = self.translator.snapshot(table);
-        self.newest.send_replace(Some(Arc::new(snapshot)));
+        self.publisher.publish(&Arc::new(table.clone()));
+    }
+
+    /// Until the client has taken everything.
+    async fn is_in_force(&mut self) {
+        let (mut answers, newest) = (self.reports.changes(), self.publisher.newest().unwrap());
+        while self.reports.of(NODE).is_none_or(|report| !report.runs(&newest)) {
+            answers.changed().await.unwrap();
+        }
+        self.publisher.go_on(&self.reports);
+    }
+
+    /// Until everything is said, as clients take what has to come first.
+    async fn says_everything(&mut self) {
+        let mut answers = self.reports.changes();
+        while self.publisher.newest().is_none() {
+            self.publisher.go_on(&self.reports);
+            if self.publisher.newest().is_none() {
+                answers.changed().await.unwrap();
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use underpass_plan::proxy_server::{ADMIN_CLUSTER, Bootstrap};
 use underpass_relay::port::{LOOPBACK, Port, listen_on_device};
 use underpass_tables::RelayTable;
-use underpass_xds::{Nodes, Reports, Server, Snapshot, Translator};
+use underpass_xds::{Nodes, Publisher, Reports, Server, Translator};
 
 use crate::args::{Proxy, TextOrJson};
 use crate::exit::Ended;
@@ -39,12 +39,13 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
     manager.take(table);
     let reports = Arc::new(Reports::default());
     let mut answers = reports.changes();
-    let server = Server::new(manager.newest.subscribe(), nodes(args), reports.clone());
+    let server = Server::new(manager.publisher.subscribe(), nodes(args), reports.clone());
     let mut serving = std::pin::pin!(server.serve(listener));
     info!("xDS server listening on :{}", address.port());
     announce(args.output, address)?;
     let told = in_pod(args, &feed, reports.clone())?;
     loop {
+        manager.publisher.go_on(&reports);
         if let Some(told) = &told {
             told.send_replace(manager.told(&feed, &reports, &node(args)));
         }
@@ -53,6 +54,7 @@ pub(crate) async fn feed_envoy(args: &Proxy, port: u16) -> anyhow::Result<Ended>
             () = &mut serving => {}
             // Its sender lives as long as the server.
             _ = answers.changed() => {}
+            () = manager.publisher.is_time() => {}
             news = feed.next() => match news {
                 News::Table(table) => manager.take(table),
                 News::Same => {}
@@ -94,11 +96,10 @@ fn nodes(args: &Proxy) -> Nodes {
     }
 }
 
-/// Turns tables into what is told.
+/// What is told, and of what table.
 struct Manager {
-    translator: Translator,
-    newest: watch::Sender<Option<Arc<Snapshot>>>,
-    table: RelayTable,
+    publisher: Publisher,
+    table: Arc<RelayTable>,
 }
 
 impl Manager {
@@ -107,33 +108,23 @@ impl Manager {
             Some(pod) => Translator::with_metrics(pod.metrics(), &pod.device()?, ADMIN_CLUSTER),
             None => Translator::default(),
         };
-        Ok(Self { translator, newest: watch::Sender::new(None), table: RelayTable::default() })
+        Ok(Self { publisher: Publisher::new(translator), table: Arc::default() })
     }
 
     /// What the Envoy of that name makes of the newest table.
     fn told(&self, feed: &Feed, reports: &Reports, node: &str) -> Option<Told> {
         let (proxy, _) = feed.of_cluster()?;
-        let newest = self.newest.borrow().clone()?;
         let report = reports.of(node).unwrap_or_default();
-        let version = report.runs(&newest).then(|| newest.version());
+        let version = self.publisher.newest().filter(|newest| report.runs(newest)).map(|newest| newest.version());
         let refusal = report.refusal().map(str::to_owned);
-        Some(Told { proxy, table: Arc::new(self.table.clone()), version, refusal })
+        Some(Told { proxy, table: self.table.clone(), version, refusal })
     }
 
     fn take(&mut self, table: RelayTable) {
         logging::follow(table.log_level);
         log_changes(&self.table, &table);
-        let snapshot = self.translator.snapshot(&table);
-        if self.newest.borrow().as_deref() != Some(&snapshot) {
-            info!(
-                version = snapshot.version(),
-                listeners = table.listeners.len(),
-                clusters = table.routes.len(),
-                "Generated Envoy configuration"
-            );
-            self.newest.send_replace(Some(Arc::new(snapshot)));
-        }
-        self.table = table;
+        self.table = Arc::new(table);
+        self.publisher.publish(&self.table);
     }
 }
 

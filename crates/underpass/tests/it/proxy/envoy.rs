@@ -157,6 +157,40 @@ fn an_envoy_refuses_unknown_names_and_counts_them() {
     assert_eq!(refused() - before, unknown.len() as u64, "the names that nobody has, and no other");
 }
 
+/// Another target and another name in the same edit, there and back: who comes by a name is led to what goes by it, or refused.
+#[test]
+fn a_backend_that_moves_and_is_renamed_leads_nobody_astray() {
+    const ROUNDS: usize = 10;
+    let servers = ["one", "two"].map(Backend::start);
+    let [one, two] = &servers;
+    let mut site = Site::new().with("one", "one.example.com", one).with("two", "two.example.com", two).with(
+        "moving",
+        "at-one.example.com",
+        one,
+    );
+    let name_of = |server: &str| format!("at-{server}.example.com");
+    site.change("moving", &json!({ "targetService": "one" }));
+    site.write();
+    let _carrier = Carrier::start(Plane::Envoy, &site);
+    becomes_only(site.door(), &name_of("one"), "one");
+    for round in 0..ROUNDS {
+        let target = ["two", "one"][round % 2];
+        site.change("moving", &json!({ "hostname": name_of(target), "targetService": target }));
+        site.write();
+        wait_until(&format!("{target} by its name"), PATIENCE, || {
+            for server in ["one", "two"] {
+                let answer = answer(site.door(), &name_of(server));
+                assert!(
+                    answer.as_deref().is_none_or(|answer| answer == server),
+                    "{server} is {answer:?} in round {round}"
+                );
+            }
+            (answer(site.door(), &name_of(target)).as_deref() == Some(target)).then_some(())
+        });
+        becomes_only(site.door(), &name_of(target), target);
+    }
+}
+
 /// More than an Envoy waits for what a client says first.
 const SILENCE: Duration = Duration::from_secs(7);
 
