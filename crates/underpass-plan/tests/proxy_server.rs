@@ -173,8 +173,8 @@ fn a_name_opens_no_door_into_the_pod_or_its_node() {
 /// Every connection would come back to the port by which it came, with the same name, and so without end. One look at the backend begins it.
 #[test]
 fn a_service_that_leads_to_the_proxy_itself_is_not_served() {
-    let table = |address: &str, number: u16, outside: bool, cluster: Option<&Value>| {
-        let proxy = proxy(
+    let read = |others: &[&str], address: &str, number: u16, outside: bool, attached: bool, cluster: Option<&Value>| {
+        let mut proxy = proxy(
             "edge",
             "192.0.2.4/24",
             &[json!({
@@ -183,8 +183,10 @@ fn a_service_that_leads_to_the_proxy_itself_is_not_served() {
             })],
         );
         let [mut service, mut slice] = service("s");
-        slice["endpoints"] = json!([{ "addresses": ["10.0.0.9"] }, { "addresses": [address] }]);
+        let all = others.iter().chain([&address]).map(|address| json!({ "addresses": [address] }));
+        slice["endpoints"] = all.collect();
         slice["ports"][0]["port"] = json!(number);
+        proxy["spec"]["networkConfig"]["networkAttachmentName"] = if attached { json!("vlan") } else { Value::Null };
         if outside {
             service["spec"] = json!({ "type": "ExternalName", "externalName": "b.example.com" });
         }
@@ -197,6 +199,8 @@ fn a_service_that_leads_to_the_proxy_itself_is_not_served() {
         Objects::read(&documents).table()
     };
     let cluster = json!({ "kind": "Cluster", "podIP": "10.0.0.4" });
+    let table =
+        |address: &str, port, outside, cluster: Option<&Value>| read(&[], address, port, outside, true, cluster);
     for outside in [false, true] {
         for (address, port) in [("192.0.2.4", 6443), ("::ffff:192.0.2.4", 6443), ("10.0.0.4", 6443), ("10.0.0.4", 9902)]
         {
@@ -213,6 +217,13 @@ fn a_service_that_leads_to_the_proxy_itself_is_not_served() {
     let nobodys = json!({ "kind": "Cluster" });
     assert_eq!(table("10.0.0.4", 6443, false, Some(&nobodys)).routes[0].trouble, None, "in no pod");
     assert_eq!(table("192.0.2.4", 6443, false, None).routes[0].trouble, None, "in a file");
+    let alone = read(&[], "192.0.2.4", 6443, false, false, Some(&cluster));
+    assert_eq!(alone.routes[0].trouble, None, "no pod has it without a network of its own");
+    let among = read(&["10.0.0.9"], "10.0.0.4", 6443, false, true, Some(&cluster)).routes.remove(0);
+    assert_eq!(
+        (among.open().collect::<Vec<_>>(), among.trouble.as_ref()),
+        (vec!["10.0.0.9:6443".parse().unwrap()], None)
+    );
 }
 
 #[test]

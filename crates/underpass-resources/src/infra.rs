@@ -362,7 +362,7 @@ fn free(field: &str) -> Rule {
     let xds_port = default_xds_port();
     at(
         &format!(".{field}"),
-        format!("self.{field}.all(port, port != {xds_port} && !(port in {OWN_PORTS:?}))"),
+        format!("!self.enabled || self.{field}.all(port, port != {xds_port} && !(port in {OWN_PORTS:?}))"),
         format!("{field} has {xds_port} or one of 9901 to 9903, which the proxy needs for itself; choose another"),
     )
 }

@@ -181,15 +181,20 @@ fn usable(attachment: &Attachment, definition: &ResolvedAttachment, floats: bool
         let message = format!("spec.config of NetworkAttachmentDefinition {namespace}/{name} is not JSON: correct it");
         return no("NADUnsuitable", message);
     };
+    let no_turns = |why: &str| {
+        let message = format!(
+            "NetworkAttachmentDefinition {namespace}/{name} cannot be joined by several pods that take turns at one address: {why}"
+        );
+        no("NADUnsuitable", message)
+    };
+    if floats && is_ovn(&config) {
+        return no_turns("OVN-Kubernetes lets a pod speak from no other address than the one that it began with");
+    }
     if floats && ipam(&config).is_none() || takes_addresses(&config, floats) {
         return Ok(config);
     }
     if takes_addresses(&config, false) {
-        let message = format!(
-            "NetworkAttachmentDefinition {namespace}/{name} cannot be joined by several pods that take turns at one address: host-local \
-             gives no two pods the same; let its ipam be of type static, or leave it out"
-        );
-        return no("NADUnsuitable", message);
+        return no_turns("host-local gives no two pods the same; let its ipam be of type static, or leave it out");
     }
     let message = format!(
         "NetworkAttachmentDefinition {namespace}/{name} cannot give a pod the address that it asks for: its ipam must be of \
@@ -213,13 +218,17 @@ fn ipam(config: &Value) -> Option<&Value> {
 /// While pods take turns all ask for the same one, outside of whatever range is given away there.
 fn takes_addresses(config: &Value, floats: bool) -> bool {
     ipam(config).is_some_and(|ipam| ipam["type"] == "static" || ipam["type"] == "host-local" && !floats)
-        || plugins(config).iter().any(|plugin| plugin["capabilities"]["ips"] == true || is_ovn_without_subnets(plugin))
+        || plugins(config).iter().any(|plugin| plugin["capabilities"]["ips"] == true)
+        || is_ovn(config) && !has_subnets(config)
 }
 
 /// OVN-Kubernetes gives addresses itself where it knows subnets, and else takes the one that a pod asks for.
-fn is_ovn_without_subnets(plugin: &Value) -> bool {
-    let subnets = plugin["subnets"].as_str().unwrap_or_default();
-    plugin["type"] == "ovn-k8s-cni-overlay" && subnets.is_empty()
+fn is_ovn(config: &Value) -> bool {
+    plugins(config).iter().any(|plugin| plugin["type"] == "ovn-k8s-cni-overlay")
+}
+
+fn has_subnets(config: &Value) -> bool {
+    plugins(config).iter().any(|plugin| plugin["subnets"].as_str().is_some_and(|subnets| !subnets.is_empty()))
 }
 
 /// Whether pods send by a gateway what they send from their address there, and nothing else: a route to it, which the plugin `sbr` puts into
@@ -340,8 +349,8 @@ mod tests {
             (r#"{"type": "macvlan", "ipam": {"type": "host-local"}}"#, true, false),
             (r#"{"type": "macvlan", "ipam": {"type": "dhcp"}}"#, false, false),
             (r#"{"type": "macvlan", "ipam": {"type": "dhcp"}, "capabilities": {"ips": true}}"#, true, true),
-            (ovn, true, true),
-            (ovn_with_subnets, false, true),
+            (ovn, true, false),
+            (ovn_with_subnets, false, false),
             ("{", false, false),
         ] {
             assert_eq!((gives(config, false), gives(config, true)), (alone, by_turns), "{config}");

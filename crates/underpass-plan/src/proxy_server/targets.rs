@@ -70,13 +70,14 @@ impl<'a> Targets<'a> {
 
     /// Where a backend's connections can go, sorted; or why nowhere.
     pub(super) fn endpoints(&self, backend: &ProxyBackend) -> Result<Vec<Endpoint>, String> {
-        let endpoints = self.said(backend)?;
-        match endpoints.iter().find(|endpoint| self.is_the_proxy(endpoint.address)) {
-            Some(Endpoint { address, .. }) => {
+        let (back, on): (Vec<Endpoint>, Vec<Endpoint>) =
+            self.said(backend)?.into_iter().partition(|endpoint| self.is_the_proxy(endpoint.address));
+        match back.first() {
+            Some(Endpoint { address, .. }) if on.is_empty() => {
                 let (namespace, name) = (&backend.target_namespace, &backend.target_service);
                 Err(format!("service {namespace}/{name} leads to {address}: there listens the proxy itself"))
             }
-            None => Ok(endpoints),
+            _ => Ok(on),
         }
     }
 
@@ -202,7 +203,11 @@ fn is_nobodys(address: IpAddr) -> bool {
 }
 
 fn own_addresses(observed: &Observed<'_>) -> impl Iterator<Item = IpAddr> {
-    let of_clients = observed.proxies.iter().filter_map(|proxy| proxy.spec.network_config.server_ip.address());
+    let of_clients = observed.proxies.iter().filter_map(|proxy| {
+        let network = &proxy.spec.network_config;
+        // Without a network of its own no pod has it.
+        network.attachment.resolve(key(&proxy.metadata).0).and(network.server_ip.address())
+    });
     of_clients.chain(observed.cluster.and_then(|cluster| cluster.pod_ip))
 }
 

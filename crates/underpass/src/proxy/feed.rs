@@ -12,6 +12,7 @@ use underpass_resources::ProxyServer;
 use underpass_tables::RelayTable;
 
 use super::cluster::ClusterFeed;
+use super::pod;
 use super::source::Source;
 use super::watch::Watch;
 use crate::args::Proxy;
@@ -55,7 +56,7 @@ impl Feed {
         }
         let name = args.proxy_name.as_deref().context("say with --file or with --proxy-name what is to be served")?;
         let client = server::from_file_or_pod(args.kubeconfig.clone()).await?;
-        let patience = if is_served_meanwhile(args) { FAULT_TIME } else { Duration::ZERO };
+        let patience = if is_served_meanwhile(args).await { FAULT_TIME } else { Duration::ZERO };
         let mut feed = ClusterFeed::open(client, &args.namespace, name, args.pod_ip, patience);
         let table = feed.next().await;
         Ok((Self::Cluster(Box::new(feed)), table))
@@ -86,9 +87,9 @@ impl Feed {
     }
 }
 
-/// Whether the data plane may be working already, with what an earlier process said. Otherwise every backend that is known is better than none.
-fn is_served_meanwhile(args: &Proxy) -> bool {
-    args.xds_port.is_some() || args.handover.is_some()
+/// Whether a data plane works already, with what an earlier process said. Otherwise every backend that is known is better than none.
+async fn is_served_meanwhile(args: &Proxy) -> bool {
+    args.handover.is_some() || (args.xds_port.is_some() && pod::is_live(args.admin).await)
 }
 
 impl FileFeed {

@@ -244,19 +244,29 @@ struct Health {
 
 /// How many endpoints of each route take connections.
 async fn healthy(admin: SocketAddr) -> anyhow::Result<BTreeMap<String, usize>> {
+    well(&page(admin, "/clusters?format=json").await?)
+}
+
+/// Whether a data plane works there already.
+pub(super) async fn is_live(admin: SocketAddr) -> bool {
+    timeout(ADMIN_TIME, page(admin, "/ready")).await.is_ok_and(|page| page.is_ok())
+}
+
+/// What the admin port says about that; an error if it does not.
+async fn page(admin: SocketAddr, path: &str) -> anyhow::Result<Bytes> {
     let stream = TcpStream::connect(admin).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let request = http::Request::get("/clusters?format=json").header(http::header::HOST, "localhost");
+    let request = http::Request::get(path).header(http::header::HOST, "localhost");
     let asking = async {
         let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
+        anyhow::ensure!(answer.status().is_success(), "it answers {}", answer.status());
         let body = Limited::new(answer.into_body(), ADMIN_BYTES).collect().await;
         body.map(Collected::to_bytes).map_err(|error| anyhow::anyhow!("{error}"))
     };
-    let text = tokio::select! {
-        text = asking => text?,
+    tokio::select! {
+        text = asking => text,
         ended = connection => { ended?; anyhow::bail!("the admin port hung up") }
-    };
-    well(&text)
+    }
 }
 
 fn well(page: &[u8]) -> anyhow::Result<BTreeMap<String, usize>> {

@@ -1,7 +1,7 @@
 //! The addresses of names outside of the cluster, asked for again and again, beside everything else.
 //!
 //! A name server that does not answer for a while takes no endpoints away: what a name led to holds until it leads somewhere else, or has led
-//! nowhere for so long that its addresses may be somebody else's. When it was deleted, and when only nobody answers, cannot be told apart.
+//! nowhere for so long that its addresses may be somebody else's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,10 +17,14 @@ use tracing::{info, warn};
 
 /// How often names are resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
-/// For how many rounds what a name led to holds while it cannot be resolved: about ten minutes, which is longer than name servers are mostly away.
+/// For how many rounds what a name led to holds while it is said to lead nowhere: about ten minutes, which is longer than name servers that were
+/// started anew mostly know nothing.
 const ROUNDS_TO_HOLD: u32 = 20;
 /// How soon is asked again for what somebody waits for.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// How it is said that no name server has answered, which says nothing about the name: by us, and by the C library.
+const NO_ANSWER: &str = "no answer in time";
+const NO_ANSWER_YET: [&str; 2] = ["Temporary failure", "Try again"];
 /// For one name.
 const RESOLVE_TIME: Duration = Duration::from_secs(2);
 /// Each of them takes a thread.
@@ -141,8 +145,11 @@ impl Known {
     /// Whether another answer holds from now on.
     fn hear(&mut self, name: &str, answer: Answer) -> bool {
         self.tell(name, answer.as_ref().err());
-        self.failed_rounds = if answer.is_ok() { 0 } else { self.failed_rounds + 1 };
-        let holds = self.has_addresses() && (1..ROUNDS_TO_HOLD).contains(&self.failed_rounds);
+        self.failed_rounds = match &answer {
+            Ok(_) => 0,
+            Err(reason) => self.failed_rounds + u32::from(is_verdict(reason)),
+        };
+        let holds = self.has_addresses() && answer.is_err() && self.failed_rounds < ROUNDS_TO_HOLD;
         if holds || self.answer.as_ref() == Some(&answer) {
             return false;
         }
@@ -163,9 +170,13 @@ impl Known {
     }
 }
 
+fn is_verdict(reason: &str) -> bool {
+    reason != NO_ANSWER && !NO_ANSWER_YET.iter().any(|words| reason.contains(words))
+}
+
 async fn resolve(name: String) -> Answer {
     let found = timeout(RESOLVE_TIME, tokio::net::lookup_host((name, 0))).await;
-    let found = found.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
+    let found = found.map_err(|_| NO_ANSWER.to_owned())?.map_err(|error| error.to_string())?;
     // Name servers like to give them in another order each time.
     let found: BTreeSet<IpAddr> = found.map(|address| address.ip()).collect();
     Ok(found.into_iter().collect())
@@ -195,6 +206,11 @@ mod tests {
             assert!(names.hear("a.example.com", good.clone()), "it is there again");
             assert!(!names.hear("a.example.com", failed()), "nothing changes for a moment");
             assert!(!names.hear("a.example.com", good.clone()), "nor when it has passed, which counts no more");
+            for nobody_says in [NO_ANSWER, "failed to lookup address information: Temporary failure in name resolution"]
+            {
+                let changes = (1..100).any(|_| names.hear("a.example.com", Err(nobody_says.to_owned())));
+                assert!(!changes, "nobody has said that it leads nowhere");
+            }
             assert_eq!(changed_in_round(&mut names), Some(ROUNDS_TO_HOLD));
             assert_eq!(names.answers()["a.example.com"], failed());
         }
