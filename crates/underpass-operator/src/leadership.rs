@@ -239,7 +239,13 @@ enum Unanswered {
 impl Rival {
     /// Whoever else holds the lease by what stands there, whether it is over or not: it stays over if it cannot be taken at once.
     fn seen(seat: &Seat, lease: &Lease, before: Option<Self>, now: Instant) -> Option<Self> {
-        let spec = lease.spec.as_ref().filter(|spec| is_held(spec) && !is_ours(seat, spec))?;
+        // Somebody has made it who knows nothing of its holder.
+        let Some(spec) = lease.spec.as_ref().filter(|spec| is_held(spec) || spec.renew_time.is_some()) else {
+            return before;
+        };
+        if !is_held(spec) || is_ours(seat, spec) {
+            return None;
+        }
         let since = before.filter(|before| before.spec == *spec).map_or(now, |before| before.since);
         Some(Self { spec: spec.clone(), since })
     }
@@ -248,10 +254,17 @@ impl Rival {
 impl Unanswered {
     fn trouble(&self) -> String {
         match self {
-            Self::Refused(answer) if answer.status().is_some() => format!("the API server refuses the lease: {self}"),
+            Self::Refused(answer) if answer.status().is_some_and(is_verdict) => {
+                format!("the API server refuses the lease: {self}")
+            }
             Self::Refused(_) | Self::TooSlow(_) => format!("the API server cannot be asked: {self}"),
         }
     }
+}
+
+/// Whether it says something about what was asked, and not about the server.
+fn is_verdict(status: &Status) -> bool {
+    (400..500).contains(&status.code) && ![408, 429].contains(&status.code)
 }
 
 impl Told {
@@ -456,7 +469,7 @@ impl<'a, O: Office> Candidacy<'a, O> {
 }
 
 fn turn(seat: &Seat, rival: &mut Option<Rival>, lease: Option<Lease>, now: Instant, time: Timestamp) -> Turn {
-    // A lease that somebody has deleted is its holder's still, who makes it again.
+    // A lease that somebody has deleted is its holder's still, whoever makes it again.
     if let Some(lease) = &lease {
         *rival = Rival::seen(seat, lease, rival.take(), now);
     }
@@ -603,6 +616,21 @@ mod tests {
         assert_waits(&look(&renewed, 17), now + Duration::from_secs(32));
     }
 
+    /// As the operator makes it that somebody has deleted: its holder works on, and takes it again.
+    #[test]
+    fn a_lease_that_nobody_ever_had_does_not_make_its_holder_forgotten() {
+        let (now, lease, mut rival) = (Instant::now(), first(&seat("a"), START), None);
+        let mut look = |spec: Option<LeaseSpec>, seconds| {
+            let found = Lease { spec, ..lease.clone() };
+            turn(&seat("b"), &mut rival, Some(found), now + Duration::from_secs(seconds), START)
+        };
+        let held = lease.spec.clone().unwrap();
+        assert_waits(&look(Some(held.clone()), 0), now + Duration::from_secs(15));
+        assert_waits(&look(None, 1), now + Duration::from_secs(15));
+        assert_waits(&look(Some(LeaseSpec::default()), 2), now + Duration::from_secs(15));
+        written(look(Some(LeaseSpec { holder_identity: None, ..held }), 3));
+    }
+
     #[test]
     fn who_takes_over_after_a_silence_is_not_said_to_have_had_it() {
         let waited = Told::NoAnswer(Some("a".to_owned()));
@@ -616,6 +644,9 @@ mod tests {
         let status = Status { code: 403, message: "cannot create leases".into(), ..Status::default() };
         let refused = Unanswered::from(Answer::from(kube::Error::Api(Box::new(status))));
         assert_eq!(refused.trouble(), "the API server refuses the lease: cannot create leases");
+        let status = Status { code: 503, message: "the leader changed".into(), ..Status::default() };
+        let busy = Unanswered::from(Answer::from(kube::Error::Api(Box::new(status))));
+        assert_eq!(busy.trouble(), "the API server cannot be asked: the leader changed");
         let silent = Unanswered::TooSlow(Duration::from_millis(500));
         assert_eq!(silent.trouble(), "the API server cannot be asked: no answer within 0.5 seconds");
     }

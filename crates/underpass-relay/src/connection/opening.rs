@@ -87,9 +87,14 @@ impl Connection {
         self.client.readable = true;
         self.client.ending = true;
         match self.after_end(ctx) {
-            Some(found) => self.carry_plain(key, &found, ctx),
-            None => Fate::Gone(End::ClientLeft),
+            Some(found) if !self.only_looks(&found) => self.carry_plain(key, &found, ctx),
+            _ => Fate::Gone(End::ClientLeft),
         }
+    }
+
+    /// A load balancer that looks whether somebody is there: a header that tells of no client, and nothing behind it.
+    fn only_looks(&self, found: &Found) -> bool {
+        found.skip > 0 && found.source.is_none() && found.skip == self.held().len()
     }
 
     /// What it is if nothing follows.

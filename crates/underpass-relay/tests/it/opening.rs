@@ -183,10 +183,12 @@ fn behind_a_header_silence_and_an_end_are_carried_as_they_are_without_one() {
     short.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_to_end(&mut accept(&server)), b"\x16");
 
-    let mut ended = rig.connect();
-    ended.write_all(half).unwrap();
-    ended.shutdown(Shutdown::Write).unwrap();
-    rig.wait_for(End::ClientLeft, 1);
+    for (number, left) in [half, b"PROXY UNKNOWN\r\n", b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"].into_iter().enumerate() {
+        let mut ended = rig.connect();
+        ended.write_all(left).unwrap();
+        ended.shutdown(Shutdown::Write).unwrap();
+        rig.wait_for(End::ClientLeft, number as u64 + 1);
+    }
 }
 
 /// TLVs are another proxy's words about itself and about a connection that ended there; who wants them has to ask it.

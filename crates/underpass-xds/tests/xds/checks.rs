@@ -56,7 +56,9 @@ fn take(client: TcpStream, header: Option<ProxyHeader>, tls: &Arc<ServerConfig>)
     }
     let mut session = ServerConnection::new(tls.clone()).map_err(io::Error::other)?;
     while session.is_handshaking() {
-        session.read_tls(&mut client)?;
+        if session.read_tls(&mut client)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         session.process_new_packets().map_err(io::Error::other)?;
         session.write_tls(client.get_mut())?;
     }
