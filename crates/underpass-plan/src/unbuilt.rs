@@ -63,8 +63,8 @@ pub fn plan(observed: &Observed) -> Plan {
     let mut conditions = object.status.conditions.clone();
     conditions.retain(|condition| condition.type_ == READY);
     let stored = conditions.clone();
-    if observed.lacking == Lacking::ContainerEngine && is_looked_after(&stored, generation) {
-        return Plan::nothing(subject, "controllers on a machine with a container engine look after it");
+    if let Some(others) = looked_after_by(observed.lacking, &stored, generation) {
+        return Plan::nothing(subject, others);
     }
     let event =
         Ready::no(reason(observed.lacking), message(observed)).record(&mut conditions, generation, observed.now);
@@ -87,11 +87,20 @@ fn leaving(lacking: Lacking) -> &'static str {
     }
 }
 
-/// Whether others have said something about the object as it is now.
-fn is_looked_after(stored: &[Condition], generation: Option<i64>) -> bool {
-    conditions::find(stored, READY).is_some_and(|condition| {
-        condition.reason != reason(Lacking::ContainerEngine) && condition.observed_generation == generation
-    })
+/// Others who can build it, and have said something about it. An operator takes a moment to say something about a new generation; controllers on a
+/// machine that are gone say nothing any more.
+fn looked_after_by(lacking: Lacking, stored: &[Condition], generation: Option<i64>) -> Option<&'static str> {
+    let said = conditions::find(stored, READY)?;
+    let by_us = |lacking: &Lacking| said.reason == reason(*lacking);
+    match lacking {
+        Lacking::Controller => None,
+        Lacking::Cluster => {
+            let nobody = [Lacking::Controller, Lacking::Cluster, Lacking::ContainerEngine].iter().any(by_us);
+            (!nobody).then_some("an operator looks after it")
+        }
+        Lacking::ContainerEngine => (!by_us(&lacking) && said.observed_generation == generation)
+            .then_some("controllers on a machine with a container engine look after it"),
+    }
 }
 
 fn reason(lacking: Lacking) -> &'static str {

@@ -47,7 +47,10 @@ impl Controllers {
     pub(super) fn warning(self, kubeconfig: &Path) -> Option<String> {
         let command = format!("underpass controllers --kubeconfig {}", kubeconfig.display());
         (self == Self::Missing).then(|| {
-            format!("no controllers run on this API server: what is shown is as old as the last ones; `{command}` starts them")
+            format!(
+                "no controllers run on this API server: what is shown is as old as the last ones; `{command}` starts them, and on a cluster \
+                 `underpass install` does, or whoever scales the operator's Deployment up again"
+            )
         })
     }
 }
