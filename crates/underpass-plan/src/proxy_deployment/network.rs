@@ -98,6 +98,21 @@ impl Joined {
         format!("{}/{}", self.address, self.prefix)
     }
 
+    /// Whether the network has nobody else, or everybody, by its size.
+    pub(super) fn has_no_neighbours(&self) -> bool {
+        let longest = if self.address.is_ipv4() { 32 } else { 128 };
+        self.prefix == 0 || (self.prefix == longest && self.gateway.is_none())
+    }
+
+    pub(super) fn who_is_answered(&self) -> String {
+        let (address, usual) = (self.address, if self.address.is_ipv4() { USUAL_PREFIX.0 } else { USUAL_PREFIX.1 });
+        let whom = if self.prefix == 0 { "every address is" } else { "nobody else is" };
+        format!(
+            "{} says that {whom} on the network of serverIP, so that machines there may not be answered: write its size, as in {address}/{usual}",
+            self.address_with_prefix()
+        )
+    }
+
     pub(super) fn how_to_use_the_gateway(&self) -> String {
         let ResolvedAttachment { namespace, name } = &self.definition;
         let everywhere = if self.address.is_ipv4() { "0.0.0.0/0" } else { "::/0" };

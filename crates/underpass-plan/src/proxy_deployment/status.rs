@@ -118,7 +118,8 @@ impl Facts<'_> {
             || !self.missing_namespaces().is_empty();
         let at_last = if untold { AT_LAST_UNTOLD } else { AT_LAST };
         match ready.status {
-            Truth::True => untold.then_some(at_last),
+            // Nor that a definition goes which stood.
+            Truth::True => (untold || matches!(self.network, Network::Joined(_))).then_some(at_last),
             _ => Some(self.unready_for().clamp(LOOK_AGAIN, at_last)),
         }
     }
@@ -205,13 +206,17 @@ impl Facts<'_> {
     }
 
     fn attaching(&self, address: IpAddr, remarks: &str) -> Finding {
-        let stuck = self.observed.pods.iter().find(|pod| pods::waits_for_its_network(pod, self.observed.now));
-        let stuck = stuck.map(|pod| {
-            let (namespace, name) = (&pod.metadata.namespace.clone().unwrap_or_default(), pods::name(pod));
-            format!("; the node of pod {name} cannot set up its network: kubectl describe pod -n {namespace} {name} says why")
-        });
-        let message = format!("no pod has {address} yet{remarks}{}", stuck.unwrap_or_default());
-        Finding::no(NETWORK_READY, "Attaching", message)
+        let stuck = self.stuck_pod().map(|message| format!("; {message}")).unwrap_or_default();
+        Finding::no(NETWORK_READY, "Attaching", format!("no pod has {address} yet{remarks}{stuck}"))
+    }
+
+    /// One that waits for its network for too long.
+    fn stuck_pod(&self) -> Option<String> {
+        let pod = self.observed.pods.iter().find(|pod| pods::waits_for_its_network(pod, self.observed.now))?;
+        let (namespace, name) = (pod.metadata.namespace.as_deref().unwrap_or_default(), pods::name(pod));
+        Some(format!(
+            "the node of pod {name} cannot set up its network: kubectl describe pod -n {namespace} {name} says why"
+        ))
     }
 
     /// Of several pods one holds the address, by a Lease.
@@ -294,8 +299,7 @@ impl Facts<'_> {
     fn backends(&self) -> Finding {
         let missing = self.missing_namespaces();
         if let Some(namespace) = missing.first() {
-            let message = format!("there is no namespace {namespace}, to which a backend leads (targetNamespace)");
-            return Finding::no(BACKENDS_RESOLVED, "ServiceNotFound", message);
+            return Finding::no(BACKENDS_RESOLVED, "ServiceNotFound", self.leads_nowhere(namespace));
         }
         for reason in ["ServiceNotFound", "NoEndpoints"] {
             let these = self.backends_with(reason);
@@ -311,6 +315,13 @@ impl Facts<'_> {
 
     fn missing_namespaces(&self) -> Vec<String> {
         place::target_namespaces(&self.observed.object).difference(&self.observed.namespaces).cloned().collect()
+    }
+
+    fn leads_nowhere(&self, namespace: &str) -> String {
+        let backends = self.observed.object.spec.backends.iter();
+        let leading = backends.filter(|backend| *backend.target_namespace == *namespace);
+        let names: Vec<&str> = leading.map(|backend| &*backend.name).collect();
+        format!("there is no namespace {namespace} (targetNamespace of {})", called(&names))
     }
 
     fn progressing(&self) -> Finding {
@@ -338,11 +349,20 @@ impl Facts<'_> {
         if let Some((reason, message)) = pods::trouble(self.deployment.as_ref(), &self.observed.pods) {
             return Finding::yes(DEGRADED, reason, message);
         }
+        if let Some(message) = self.stuck_pod() {
+            return Finding::yes(DEGRADED, "PodNetworkFailed", message);
+        }
+        if let Some(namespace) = self.missing_namespaces().first() {
+            return Finding::yes(DEGRADED, "BackendsUnavailable", self.leads_nowhere(namespace));
+        }
         let is_stuck = |backend: &&BackendStatus| !backend.ready && backend.reason.as_deref() != Some("NotTried");
         let stuck: Vec<&BackendStatus> = self.shown_backends().filter(is_stuck).collect();
         match stuck.first() {
             Some(first) => Finding::yes(DEGRADED, "BackendsUnavailable", troubles(first, &stuck)),
             None => match self.network {
+                Network::Joined(joined) if joined.has_no_neighbours() => {
+                    Finding::yes(DEGRADED, "PrefixUnsuitable", joined.who_is_answered())
+                }
                 Network::Joined(joined) if joined.gateway.is_some() && !joined.gateway_is_used => {
                     Finding::yes(DEGRADED, GATEWAY_UNUSED, joined.how_to_use_the_gateway())
                 }
@@ -362,7 +382,9 @@ impl Facts<'_> {
         let available = self.deployment.as_ref().is_some_and(pods::is_available);
         if !available {
             return match (degraded.status, degraded.reason) {
-                (Truth::True, reason) if !["BackendsUnavailable", GATEWAY_UNUSED].contains(&reason) => {
+                (Truth::True, reason)
+                    if !["BackendsUnavailable", "PrefixUnsuitable", GATEWAY_UNUSED].contains(&reason) =>
+                {
                     no(reason, &degraded.message)
                 }
                 _ => no("DeploymentUnavailable", "no pod is ready yet"),
@@ -380,6 +402,12 @@ impl Facts<'_> {
             return no("WaitingForProof", "no connection has been tried yet");
         }
         if !self.shown_backends().any(|backend| backend.ready) {
+            if self.shown_backends().any(|backend| backend.reason.as_deref() == Some("NotTried")) {
+                return no(
+                    "WaitingForProof",
+                    "not every backend was tried yet, and to none that was a connection crossed",
+                );
+            }
             return no("NotCrossed", &format!("no connection has been seen to cross yet; {}", degraded.message));
         }
         Finding::yes(READY, "DeploymentReady", "Proxy deployment is ready")
@@ -446,17 +474,20 @@ fn troubles(first: &BackendStatus, backends: &[&BackendStatus]) -> String {
     let (same, others): (Vec<_>, Vec<_>) =
         backends.iter().copied().partition(|backend| backend.last_error == first.last_error);
     let why = first.last_error.as_deref().unwrap_or("not served");
-    let more = if others.is_empty() { String::new() } else { format!("; {} for another reason", called(&others)) };
-    format!("{}: {why}{more}", called(&same))
+    let names =
+        |backends: &[&BackendStatus]| called(&backends.iter().map(|backend| backend.name.as_str()).collect::<Vec<_>>());
+    let more = if others.is_empty() { String::new() } else { format!("; {} for another reason", names(&others)) };
+    format!("{}: {why}{more}", names(&same))
 }
 
 /// `backend a`, or `backends a, b and 7 more`.
-fn called(backends: &[&BackendStatus]) -> String {
+fn called(backends: &[&str]) -> String {
     const NAMED: usize = 3;
-    let names: Vec<&str> = backends.iter().take(NAMED).map(|backend| backend.name.as_str()).collect();
-    match backends.len() {
-        1 => format!("backend {}", names[0]),
-        count if count > NAMED => format!("backends {} and {} more", names.join(", "), count - NAMED),
-        _ => format!("backends {}", names.join(", ")),
+    match backends {
+        [one] => format!("backend {one}"),
+        [first @ .., _] if first.len() >= NAMED => {
+            format!("backends {} and {} more", backends[..NAMED].join(", "), backends.len() - NAMED)
+        }
+        _ => format!("backends {}", backends.join(", ")),
     }
 }
