@@ -196,6 +196,9 @@ impl<'a> Site<'a> {
             "networkConfig": { "serverIP": self.server_ip(), "networkAttachmentName": "tenant-vlan-100" },
             "dataPlane": if self.plane == Plane::Native { "Native" } else { "Envoy" },
             "drainSeconds": 5,
+            // They have to fit onto the nodes side by side, some thirty of them.
+            "resources": amounts("500m", "512Mi"),
+            "managerResources": amounts("250m", "256Mi"),
             "backends": backends,
         });
         if self.plane == Plane::NewestEnvoy {
@@ -262,6 +265,11 @@ impl<'a> Site<'a> {
     fn restarts(&self, pod: &str) -> String {
         self.kubectl().ok(&format!("get pod {pod} -o jsonpath={{.status.containerStatuses[*].restartCount}}"))
     }
+}
+
+/// At most so much, and hardly anything set aside.
+fn amounts(cpu: &str, memory: &str) -> Value {
+    json!({ "requests": { "cpu": "10m", "memory": "32Mi" }, "limits": { "cpu": cpu, "memory": memory } })
 }
 
 /// One that leads to a hosted service.
