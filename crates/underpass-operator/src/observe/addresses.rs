@@ -310,4 +310,19 @@ mod tests {
         alone.spec.network_config.attachment.network_attachment_name = None;
         assert_eq!(addresses.claim(&named("c"), &alone, &held(&[])), None);
     }
+
+    /// It may have been stored under another schema; what the others have is known all the same.
+    #[test]
+    fn one_that_cannot_be_read_is_left_out_alone() {
+        let found = |spec: Value| {
+            let mut object = json!(proxy("a", "10.0.0.4", 1));
+            object["spec"] = spec;
+            serde_json::from_value::<DynamicObject>(object).unwrap()
+        };
+        let good = json!(proxy("a", "10.0.0.4", 1).spec);
+        assert_eq!(read(&found(good.clone())).map(|object| place(&object)), Some(place(&proxy("a", "10.0.0.4", 1))));
+        let mut odd = good;
+        odd["replicas"] = json!("three");
+        assert!(read(&found(odd)).is_none());
+    }
 }

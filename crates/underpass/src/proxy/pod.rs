@@ -289,11 +289,33 @@ mod tests {
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::Value;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::{mpsc, oneshot};
     use tower::service_fn;
     use underpass_plan::proxy_server::Passage;
 
     use super::*;
+
+    /// One that is told nothing yet says 503 of itself, and is not worth waiting for.
+    #[tokio::test]
+    async fn a_data_plane_lives_when_it_says_so() {
+        for (status, expected) in [("200 OK", true), ("503 Service Unavailable", false)] {
+            let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let admin = listener.local_addr().unwrap();
+            let answering = async {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let asked = client.read(&mut [0; 1024]).await.unwrap();
+                assert!(asked > 0);
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+                client.write_all(answer.as_bytes()).await.unwrap();
+                client
+            };
+            let (live, _client) = tokio::join!(is_live(admin), answering);
+            assert_eq!(live, expected, "{status}");
+        }
+        let nobody = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+        assert!(!is_live(nobody).await);
+    }
 
     /// A reporter to the cluster behind that client, and who tells it what is new.
     fn reporter(client: Client) -> (Reporter, watch::Sender<Option<Told>>) {
